@@ -32,7 +32,7 @@ class LogFormat(StrEnum):
 
 
 def configure(log_format: LogFormat, *, verbose: bool, stream: TextIO | None = None) -> None:
-    """Writes all records to `stream` (stderr unless given): ours from info, or debug if verbose, others' warnings.
+    """Write all records to `stream` (stderr unless given): ours from info, or debug if verbose, others' warnings.
 
     Records leave out source line, thread and process, which halves the cost of a line.
     """
@@ -51,7 +51,7 @@ def configure(log_format: LogFormat, *, verbose: bool, stream: TextIO | None = N
 
 
 def switch_verbose() -> bool:
-    """Switches our records between level debug and level info; returns whether it is debug now."""
+    """Switch our records between level debug and level info; return whether it is debug now."""
     ours = logging.getLogger("webhook")
     verbose = not ours.isEnabledFor(logging.DEBUG)
     ours.setLevel(logging.DEBUG if verbose else logging.INFO)
@@ -59,7 +59,7 @@ def switch_verbose() -> bool:
 
 
 def warn_of_variables(unknown: Mapping[str, str]) -> None:
-    """Logs variables with our prefix that nothing reads, each with the most similar known one, if there is one."""
+    """Log variables with our prefix that nothing reads, each with the most similar known one, if there is one."""
     for name, meant in unknown.items():
         hint = {"hint": f"perhaps {meant}"} if meant else {}
         log.warning("unknown environment variable", extra={"variable": name, **hint})
@@ -69,7 +69,7 @@ class JSONFormatter(logging.Formatter):
     """`{"ts": ..., "level": ..., "logger": ..., "msg": ..., <fields>}`; `ts` is RFC 3339 in UTC, milliseconds."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line, without its end."""
         line: dict[str, Any] = {
             "ts": _time(record),
             "level": record.levelname.lower(),
@@ -87,7 +87,7 @@ class TextFormatter(logging.Formatter):
     """`<ts> LEVEL logger: msg field=value ...`; values that could be misread are JSON, so a line stays a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end; a traceback follows on lines of its own."""
+        """Return the line, without its end; a traceback follows on lines of its own."""
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields(record))
         message = _one_line(_cut(record.getMessage(), _MESSAGE_MOST))
         line = f"{_time(record)} {record.levelname:<7} {record.name}: {message}{fields}"
@@ -106,7 +106,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def _shortened(value: Any) -> Any:
-    """A field's value as JSON, with each of its texts and lists cut."""
+    """Return a field's value as JSON, with each of its texts and lists cut."""
     if isinstance(value, int | float) or value is None:
         return value
     if isinstance(value, list | tuple):

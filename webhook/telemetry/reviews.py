@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
-
 
 PREFIX: Final = "device_taint_webhook"
 OTHER: Final = "other"
@@ -60,7 +58,7 @@ class PolicyMetrics(Collector):
         """When each exception ends, in Unix time."""
 
     def use(self, rules: Iterable[str], candidate_rules: Iterable[str]) -> None:
-        """The rules that may be counted from now on; what was counted for others is forgotten."""
+        """Count these rules from now on, and forget what was counted for others."""
         self._rules = frozenset(rules)
         self._candidate_rules = self._rules | frozenset(candidate_rules)
         self._hits = {key: count for key, count in self._hits.items() if key[0] in self._rules}
@@ -70,7 +68,7 @@ class PolicyMetrics(Collector):
         self._differences = {key: count for key, count in self._differences.items() if key[0] in self._candidate_rules}
 
     def count(self, hits: Iterable[tuple[str, str]]) -> None:
-        """Rules that matched, each with what followed."""
+        """Count rules that matched, each with what followed."""
         counts = self._hits
         for hit in hits:
             if hit in counts:
@@ -79,101 +77,74 @@ class PolicyMetrics(Collector):
                 counts[hit] = 1
 
     def count_finding(self, name: str, severity: str) -> None:
-        """A finding by its name, and how much it weighs: deny, would_deny, warn or audit."""
+        """Count a finding by its name, and how much it weighs: deny, would_deny, warn or audit."""
         name = name if name in self._rules or _is_own(name) else OTHER
         self._findings[name, severity] = self._findings.get((name, severity), 0) + 1
 
     def count_difference(self, rule: str, change: str) -> None:
-        """A request that the candidate policy judges differently."""
+        """Count a request that the candidate policy judges differently."""
         if rule in self._candidate_rules:
             self._differences[rule, change] = self._differences.get((rule, change), 0) + 1
 
     def collect(self) -> Iterator[Metric]:
-        """What a scrape gets."""
-        yield _counter(
-            "policy_decisions",
-            "Requests and tolerations that a rule matched, by the rule's action, whatever the mode makes of it.",
-            ["rule", "action"],
-            self._hits,
-        )
-        yield _counter(
-            "findings",
-            "Findings in reviews, by rule or code; would_deny is a refusal that the policy turns into a warning.",
-            ["rule", "severity"],
-            self._findings,
-        )
-        yield _counter(
-            "policy_candidate_differences",
-            "Requests and tolerations that the candidate policy judges differently.",
-            ["rule", "change"],
-            self._differences,
-        )
+        """Give a scrape its metrics."""
+        text = "Requests and tolerations that a rule matched, by the rule's action, whatever the mode makes of it."
+        yield family(CounterMetricFamily, "policy_decisions", text, ["rule", "action"], self._hits.items())
+        text = "Findings in reviews, by rule or code; would_deny is a refusal that the policy turns into a warning."
+        yield family(CounterMetricFamily, "findings", text, ["rule", "severity"], self._findings.items())
+        text = "Requests and tolerations that the candidate policy judges differently."
+        name = "policy_candidate_differences"
+        yield family(CounterMetricFamily, name, text, ["rule", "change"], self._differences.items())
         yield from self._document_metrics()
 
     def _document_metrics(self) -> Iterator[Metric]:
-        """About the document itself."""
-        yield GaugeMetricFamily(
-            f"{PREFIX}_policy_load_success",
-            "1 if the policy last written is the one in use; 0 until it was read for the first time.",
-            float(self.load_success),
-        )
+        """Give those about the document itself."""
+        text = "1 if the policy last written is the one in use; 0 until it was read for the first time."
+        yield GaugeMetricFamily(f"{PREFIX}_policy_load_success", text, self.load_success)
         if self.candidate_load_success is not None:
-            yield GaugeMetricFamily(
-                f"{PREFIX}_policy_candidate_load_success",
-                "1 if the candidate policy last written is the one that is tried.",
-                float(self.candidate_load_success),
-            )
-        info = GaugeMetricFamily(
-            f"{PREFIX}_policy_info", "Always 1; the hash says which policy is in use.", labels=["hash"]
-        )
-        if self.hash:
-            info.add_metric([self.hash], 1)
-        yield info
-        mode = GaugeMetricFamily(f"{PREFIX}_policy_mode", "Always 1; the mode of the policy in use.", labels=["mode"])
-        if self.mode:
-            mode.add_metric([self.mode], 1)
-        yield mode
-        yield GaugeMetricFamily(
-            f"{PREFIX}_policy_pause_expiry_timestamp_seconds",
-            "When the policy's pause of evictions ends, in Unix time; 0 without one.",
-            self.paused_until,
-        )
-        expiry = GaugeMetricFamily(
-            f"{PREFIX}_policy_exception_expiry_timestamp_seconds",
-            "When an exception of the policy ends, in Unix time.",
-            labels=["exception"],
-        )
-        for exception, seconds in self.exceptions.items():
-            expiry.add_metric([exception], seconds)
-        yield expiry
+            text = "1 if the candidate policy last written is the one that is tried."
+            yield GaugeMetricFamily(f"{PREFIX}_policy_candidate_load_success", text, self.candidate_load_success)
+        text = "Always 1; the hash says which policy is in use."
+        yield family(GaugeMetricFamily, "policy_info", text, ["hash"], [((self.hash,), 1)] if self.hash else [])
+        text = "Always 1; the mode of the policy in use."
+        yield family(GaugeMetricFamily, "policy_mode", text, ["mode"], [((self.mode,), 1)] if self.mode else [])
+        text = "When the policy's pause of evictions ends, in Unix time; 0 without one."
+        yield GaugeMetricFamily(f"{PREFIX}_policy_pause_expiry_timestamp_seconds", text, self.paused_until)
+        text = "When an exception of the policy ends, in Unix time."
+        name = "policy_exception_expiry_timestamp_seconds"
+        ends = [((exception,), seconds) for exception, seconds in self.exceptions.items()]
+        yield family(GaugeMetricFamily, name, text, ["exception"], ends)
 
 
-def _counter(name: str, text: str, labels: list[str], counts: Mapping[tuple[str, str], int]) -> Metric:
-    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
-    for values, count in counts.items():
-        family.add_metric(values, count)
-    return family
+def family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[Sequence[str], float]],
+) -> Metric:
+    """Return the samples of a metric for one scrape, each with the values of its labels."""
+    made = kind(f"{PREFIX}_{name}", text, labels=labels)
+    for values, sample in samples:
+        made.add_metric(values, sample)
+    return made
 
 
+@dataclass(slots=True)
 class _Durations:
     """A histogram of the answers of one path; `counts` has one more place than there are bounds."""
 
-    __slots__ = ("counts", "total_seconds")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_SECONDS) + 1)
-        self.total_seconds = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
+    total_seconds: float = 0.0
 
 
+@dataclass(slots=True)
 class _Tally:
     """The number of answers with one set of labels, and the histogram of their durations."""
 
-    __slots__ = ("count", "durations", "labels")
-
-    def __init__(self, labels: tuple[str, str, str, str], durations: _Durations) -> None:
-        self.labels = labels
-        self.durations = durations
-        self.count = 0
+    labels: tuple[str, str, str, str]
+    durations: _Durations
+    count: int = 0
 
 
 class ReviewMetrics(Collector):
@@ -189,7 +160,7 @@ class ReviewMetrics(Collector):
         self._durations: dict[str, _Durations] = {}
 
     def count(self, path: str, resource: str, operation: str, code: int, seconds: float) -> None:
-        """One review answered. `path` is one of ours; resource and operation come from outside."""
+        """Count a review that was answered. `path` is one of ours; resource and operation come from outside."""
         tally = self._tallies.get((path, resource, operation, code)) or self._tally_for(path, resource, operation, code)
         tally.count += 1
         durations = tally.durations
@@ -197,7 +168,7 @@ class ReviewMetrics(Collector):
         durations.total_seconds += seconds
 
     def _tally_for(self, path: str, resource: str, operation: str, code: int) -> _Tally:
-        """The tally for these labels or for `other`; unknown values share one tally, since there is no end of them."""
+        """Return the tally for these labels; unknown values share one as `other`, since there is no end of them."""
         resource = resource if resource in self._resources else OTHER
         operation = operation if operation in _OPERATIONS else OTHER
         code = code if code in _REVIEW_CODES else 0
@@ -209,23 +180,14 @@ class ReviewMetrics(Collector):
         return tally
 
     def collect(self) -> Iterator[Metric]:
-        """What a scrape gets."""
-        reviews = CounterMetricFamily(
-            f"{PREFIX}_reviews",
-            "Admission reviews answered, by the code in the answer.",
-            labels=["path", "resource", "operation", "code"],
-        )
-        for tally in self._tallies.values():
-            reviews.add_metric(tally.labels, tally.count)
-        seconds = HistogramMetricFamily(
-            f"{PREFIX}_review_duration_seconds",
-            "Time from the end of a review's header to its answer.",
-            labels=["path"],
-        )
+        """Give a scrape its metrics."""
+        text = "Admission reviews answered, by the code in the answer."
+        counts = [(tally.labels, tally.count) for tally in self._tallies.values()]
+        yield family(CounterMetricFamily, "reviews", text, ["path", "resource", "operation", "code"], counts)
+        text = "Time from the end of a review's header to its answer."
+        seconds = HistogramMetricFamily(f"{PREFIX}_review_duration_seconds", text, labels=["path"])
+        bounds = [*map(str, _SECONDS), "+Inf"]
         for path, durations in self._durations.items():
-            bounds = [*map(str, _SECONDS), "+Inf"]
-            seconds.add_metric(
-                [path], list(zip(bounds, accumulate(durations.counts), strict=True)), durations.total_seconds
-            )
-        yield reviews
+            buckets = [*zip(bounds, accumulate(durations.counts), strict=True)]
+            seconds.add_metric([path], buckets, durations.total_seconds)
         yield seconds

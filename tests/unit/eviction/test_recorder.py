@@ -27,7 +27,7 @@ def events(count: int) -> list[EvictionEvent]:
 
 
 def dropped(world: World) -> float | None:
-    return world.deps.metrics._registry.get_sample_value(DROPPED)
+    return world.deps.metrics.registry.get_sample_value(DROPPED)
 
 
 def test_events_that_wait_at_the_end_are_written() -> None:
