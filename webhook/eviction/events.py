@@ -128,7 +128,7 @@ class EvictionRecorder:
     def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
         self._buffer: WriteBehind[EvictionEvent] = WriteBehind(
-            self._write, most=deps.settings.events_most, on_dropped=self._count_dropped
+            self._write, most=deps.settings.events_most, on_dropped=deps.metrics.eviction_events_dropped.inc
         )
         self._groups: dict[str, float] = {}
         """When the last Event about a PodGroup was queued, in monotonic seconds, by uid."""
@@ -181,8 +181,5 @@ class EvictionRecorder:
         if self._deps.leads():
             await self._deps.writer.write_event(event)
         else:
-            self._count_dropped(1)  # another process leads, and a process without the lease writes nothing
-
-    def _count_dropped(self, count: int) -> None:
-        for _ in range(count):
-            self._deps.metrics.count_dropped_event()
+            # Another process leads, and a process without the lease writes nothing.
+            self._deps.metrics.eviction_events_dropped.inc()

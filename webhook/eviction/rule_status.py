@@ -195,7 +195,7 @@ class RuleStatusUpdater:
             failure = await self._deps.writer.set_conditions(rule, conditions)
             if failure is not None:
                 state.written = []
-                self._deps.metrics.count_condition_error()
+                self._deps.metrics.rule_condition_errors.inc()
                 if state.fault.failed(failure.message):
                     fields = {"rule": rule.meta.name, "error": failure.message, **state.fault.fields}
                     log.warning("conditions not written", extra=fields)

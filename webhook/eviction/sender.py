@@ -172,7 +172,7 @@ class Sender:
         needed = Counter([self._room.needs(each) for each in asked])
         for each in asked:
             outcome = await self._deps.writer.may_evict(each.ref)
-            self._deps.metrics.count_request("dry-run", outcome.result.value)
+            self._deps.metrics.eviction_requests.labels("dry-run", outcome.result.value).inc()
             limit = self._room.needs(each)
             if not outcome.gone:
                 return Attempt(each, outcome, needed=needed[limit])
@@ -219,7 +219,7 @@ class Sender:
         if outcome.changed and known_pod is not None and known_pod.meta.uid == each.uid:  # others wait as well
             known = self._ledger.failures.get(each.uid, Failure())
             self._ledger.failures[each.uid] = structs.replace(known, outdated=version)
-        self._deps.metrics.count_request("delete" if delete else "evict", outcome.result.value)
+        self._deps.metrics.eviction_requests.labels("delete" if delete else "evict", outcome.result.value).inc()
         rules = self._ledger.taken[each.uid].rules
         attempt = Attempt(each, outcome, rules=rules, version=version, sent=True)
         return self._evicted_before(attempt) if outcome.result is EvictionResult.GONE else attempt

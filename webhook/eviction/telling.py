@@ -85,7 +85,7 @@ class Telling:
         core, ref = self._core, PodRef(pod.meta.namespace, pod.meta.name, pod.meta.uid)
         if is_leaving(pod) or pod.meta.uid in core.ledger.granted:
             return
-        core.deps.metrics.count_cancelled()
+        core.deps.metrics.evictions_cancelled.inc()
         core.recorder.record_pod_event(PodEventKind.CANCELLED, ref, before.hit[key])
         core.recorder.forget(pod.meta.uid)
         if stays:

@@ -330,16 +330,17 @@ class Reviews:
     def _finish(self, outcome: Outcome, seconds: float, traceparent: str) -> Answer:
         """The answer, counted and logged with the trace of the caller."""
         metrics, request, decision = self._metrics, outcome.request, outcome.decision
+        resource = request.resource.resource
         if outcome.fault is not None:
-            metrics.count_panic(request.resource.resource)
+            metrics.panics.labels(metrics.known(resource)).inc()
         if outcome.unjudged and outcome.passed:
-            metrics.count_unjudged(request.resource.resource, outcome.unjudged)
-        metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
+            metrics.reviews_passed_unjudged.labels(metrics.known(resource), outcome.unjudged).inc()
+        metrics.count_review(outcome.path, resource, request.operation, outcome.code, seconds)
         if decision is not None:
-            if not request.dry_run and request.resource.resource in SELECTING:
+            if not request.dry_run and resource in SELECTING:
                 self._assume(decision, request, last_look=outcome.path == "/validate")
             if decision.softened and not request.dry_run:
-                metrics.count_softened()
+                metrics.softened_rules.inc()
             if decision.hits:
                 metrics.policy.count(decision.hits)
             if decision.findings or decision.broke_glass:
@@ -354,13 +355,13 @@ class Reviews:
 
     def _count_findings(self, request: AdmissionRequest, decision: Decision) -> None:
         """Each of them, and the review as a whole where it would have been refused."""
-        policy = self._metrics.policy
+        metrics, policy = self._metrics, self._metrics.policy
         for finding in decision.findings:
             policy.count_finding(finding.name, WOULD_DENY if finding.turned_down else finding.severity.value)
         if decision.broke_glass:
             policy.count_finding(BREAK_GLASS, Severity.WARN.value)
         if decision.turned_down:
-            self._metrics.count_turned_down(request.resource.resource)
+            metrics.reviews_turned_down.labels(metrics.known(request.resource.resource)).inc()
 
     def _shed(self, route: _Route, shed: Shed) -> Outcome:
         """The answer to a review that is not judged: a refusal, since a caller without an answer may let it pass."""
@@ -369,7 +370,7 @@ class Reviews:
         if request is None:
             # There is no uid to answer to.
             raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else RequestRefused(429, text)
-        self._metrics.count_shed(shed.reason)
+        self._metrics.reviews_shed.labels(shed.reason).inc()
         outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
         return outcome._replace(shed=shed.reason.value)
 

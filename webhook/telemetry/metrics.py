@@ -249,27 +249,8 @@ class Metrics(Instruments):
         """Count a TLS handshake that failed."""
         self.tls_handshake_failures.labels(reason).inc()
 
-    def count_panic(self, resource: str) -> None:
-        """Count a review of a resource that met a fault of ours."""
-        self.panics.labels(self._known(resource)).inc()
-
-    def count_turned_down(self, resource: str) -> None:
-        """Count a review of a resource that was allowed only because the policy turns refusals into warnings."""
-        self.reviews_turned_down.labels(self._known(resource)).inc()
-
-    def count_softened(self) -> None:
-        """Count a NoExecute rule that was softened, and was not before."""
-        self.softened_rules.inc()
-
-    def count_unjudged(self, resource: str, reason: str) -> None:
-        """Count a review of a slice that passed unjudged; `reason` says what prevented it."""
-        self.reviews_passed_unjudged.labels(self._known(resource), reason).inc()
-
-    def count_shed(self, reason: str) -> None:
-        """Count a review refused without being judged."""
-        self.reviews_shed.labels(reason).inc()
-
-    def _known(self, resource: str) -> str:
+    def known(self, resource: str) -> str:
+        """Return a resource as the value of a label: `other` unless it is one of ours."""
         return resource if resource in self._resources else OTHER
 
     def watch_reflector(self, resource: str, staleness_seconds: Callable[[], float]) -> None:
@@ -277,14 +258,6 @@ class Metrics(Instruments):
         self.reflector_staleness_seconds.labels(resource).set_function(staleness_seconds)
         self.reflector_lists.labels(resource)
         self.reflector_errors.labels(resource)
-
-    def count_list(self, resource: str) -> None:
-        """Count a full list that was read."""
-        self.reflector_lists.labels(resource).inc()
-
-    def count_reflector_error(self, resource: str) -> None:
-        """Count a list or watch that failed or expired."""
-        self.reflector_errors.labels(resource).inc()
 
     def watch_readiness(self, problems: Callable[[], Iterable[tuple[str, str | None]]]) -> None:
         """Add the gauges of readiness; `problems` returns each check with its problem, or None."""

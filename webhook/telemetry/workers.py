@@ -69,10 +69,6 @@ class EvictionMetrics(Instruments):
         counts = {cause: partial(count, cause) for cause in causes}
         self.ask_each("eviction_pods_waiting", "Pods that are due, by what they wait for.", "why", counts)
 
-    def count_request(self, method: str, result: str) -> None:
-        """Count a request that was answered, or given up."""
-        self.eviction_requests.labels(method, result).inc()
-
     def count_evicted(self, delay_seconds: float) -> None:
         """Count a pod evicted, so long after it was due."""
         seconds = max(delay_seconds, 0.0)
@@ -80,18 +76,6 @@ class EvictionMetrics(Instruments):
         if self._in_tree is not None:
             self._in_tree.pod_deletions.inc()
             self._in_tree.pod_deletion_duration_seconds.observe(seconds)
-
-    def count_cancelled(self) -> None:
-        """Count a plan that was dropped although its pod is still there."""
-        self.evictions_cancelled.inc()
-
-    def count_dropped_event(self) -> None:
-        """Count an Event that was dropped."""
-        self.eviction_events_dropped.inc()
-
-    def count_condition_error(self) -> None:
-        """Count a condition that was not written."""
-        self.rule_condition_errors.inc()
 
     def set_mode(self, mode: str) -> None:
         """Set the mode of this process, which lasts as long as it does."""

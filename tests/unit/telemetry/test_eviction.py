@@ -45,7 +45,7 @@ def test_clock_that_was_set_back_counts_as_no_delay() -> None:
 def test_requests_are_there_before_their_first_count() -> None:
     registry = CollectorRegistry()
     metrics = EvictionMetrics(registry, in_tree_names=False)
-    metrics.count_request("evict", "blocked")
+    metrics.eviction_requests.labels("evict", "blocked").inc()
     for method in ("evict", "delete"):
         for result in ("evicted", "gone", "blocked", "failed"):
             expected = float((method, result) == ("evict", "blocked"))

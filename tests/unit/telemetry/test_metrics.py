@@ -87,7 +87,7 @@ def test_worker_has_no_series_of_the_server() -> None:
     """L13: a certificate that ends at 0 is an alert where series are not told apart by job."""
     metrics = Metrics(version="1", resources=(), serves=False)
     metrics.certificate_expiry.set(0)
-    metrics.count_list("devicetaintrules")
+    metrics.reflector_lists.labels("devicetaintrules").inc()
     names = {family.name.removeprefix("device_taint_webhook_") for family in metrics.registry.collect()}
     foreign = ("reviews", "review", "bad_requests", "callers", "panics", "certificate", "tls")
     assert [name for name in names if name.startswith(foreign)] == []
@@ -96,7 +96,7 @@ def test_worker_has_no_series_of_the_server() -> None:
 
 def test_two_processes_worth_of_metrics_do_not_mix() -> None:
     one, other = (Metrics(version="1", resources=()) for _ in range(2))
-    one.count_panic("secrets")
+    one.panics.labels(one.known("secrets")).inc()
     panics = [sample(each, "panics_total", resource="other") for each in (one, other)]
     assert panics == [1, 0]
 

@@ -277,7 +277,7 @@ class Reflector(Generic[V]):
         self._absence.reset()
         self.settled, self.unserved = True, False
         if self._metrics is not None:
-            self._metrics.count_list(self.resource)
+            self._metrics.reflector_lists.labels(self.resource).inc()
         self._set_synced(len(found))
 
     # --- watch -----------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Reflector(Generic[V]):
             seconds = 0.0  # an expired version is normal, and a list brings what was missed
         self._expired = expired
         if self._metrics is not None and not absent:
-            self._metrics.count_reflector_error(self.resource)
+            self._metrics.reflector_errors.labels(self.resource).inc()
         level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING
         new = str(error) != self._fault.text
         # That an optional resource is absent is no lasting fault, so it is logged only when it is new.
