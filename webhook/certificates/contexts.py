@@ -224,7 +224,7 @@ class HandshakeFailures:
 
     def tell(self, reason: HandshakeFailure, error: str, server_name: str | None) -> None:
         """Count one handshake that failed; see `Tell`."""
-        self._metrics.count_handshake_failure(reason)
+        self._metrics.tls_handshake_failures.labels(reason).inc()
         if not error:
             return
         times = self._sampled[reason].take()

@@ -132,8 +132,8 @@ class CertificateSource(ABC):
         if self._leaf not in (None, leaf):
             self._metrics.certificate_rotations.labels("leaf").inc()
         self._context, self._leaf, self._ends, self._late = context, leaf, ends, late
-        self._metrics.certificate_expiry.set(ends.timestamp())
-        self._metrics.certificate_not_before.set(begins.timestamp())
+        self._metrics.certificate_expiry_timestamp_seconds.set(ends.timestamp())
+        self._metrics.certificate_not_before_timestamp_seconds.set(begins.timestamp())
         self._loaded.set()
 
     def _failed(self, error: Exception) -> bool:
@@ -391,7 +391,7 @@ class SelfManagedSource(CertificateSource):
         signing = authorities.signing
         if signing is None:
             return
-        self._metrics.certificate_authority_expiry.set(signing.ends.timestamp())
+        self._metrics.certificate_authority_expiry_timestamp_seconds.set(signing.ends.timestamp())
         if self._signing not in (None, signing.pair.certificate):
             self._metrics.certificate_rotations.labels("ca").inc()
         self._signing = signing.pair.certificate

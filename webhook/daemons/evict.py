@@ -82,7 +82,7 @@ class Worker(Leading):
         super().__init__(settings, WORKER, without_policy="nothing is evicted")
         mode, cluster = settings.worker.mode, self._cluster
         self._eviction_metrics = EvictionMetrics(self._metrics.registry, in_tree_names=mode is Mode.REPLACEMENT)
-        self._eviction_metrics.set_mode(mode.value)
+        self._eviction_metrics.eviction_mode.labels(mode.value).set(1)
         self._controller: Controller | None = None
         self._loop_monitor = LoopMonitor(self._clock.seconds)
         self._rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
@@ -189,7 +189,7 @@ class Worker(Leading):
             self._loops.append(self._audit.run)
         self._cache.subscribe(controller.observe)
         controller.watch_metrics()
-        self._eviction_metrics.set_leader(leads=True)
+        self._eviction_metrics.leader.set(True)
         runtime.settle_memory()
         controller.start()
         self._begun.set()
@@ -198,7 +198,7 @@ class Worker(Leading):
     async def _end(self) -> None:
         if self._controller is not None:
             await self._controller.stop()
-        self._eviction_metrics.set_leader(leads=False)
+        self._eviction_metrics.leader.set(False)
 
     async def _flush_events(self) -> None:
         if self._controller is not None:
@@ -258,7 +258,7 @@ class Worker(Leading):
         if interval is None:
             return None
         metrics = AuditMetrics(self._metrics.registry)
-        metrics.set_interval(interval.total_seconds())
+        metrics.audit_interval_seconds.set(interval.total_seconds())
         sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now)
         return periodic_audit(self._acting, sources, metrics, interval.total_seconds())
 

@@ -102,13 +102,13 @@ class Patcher(Leading):
         log.info("ready", extra={"version": __version__})
 
     async def _begin(self) -> None:
-        self._patch_metrics.set_leader(leads=True)
+        self._patch_metrics.patch_leader.set(True)
         runtime.settle_memory()
         self._begun.set()
         log.info("working", extra={"rulesPerPatch": self._settings.rules_per_patch})
 
     async def _end(self) -> None:
-        self._patch_metrics.set_leader(leads=False)
+        self._patch_metrics.patch_leader.set(False)
 
     def _new_reactions(self, writer: ReactionWriter) -> ReactionKeeper:
         """Build what hears of slices and rules after the controller."""

@@ -188,7 +188,7 @@ class PatchController:
             await self._timeslice.pause()
         self._look_at(self._changed_owners())
         if any_step:
-            self._parts.metrics.observe_pass(self._parts.seconds() - began)
+            self._parts.metrics.patch_pass_seconds.observe(self._parts.seconds() - began)
         if not self._index_loop.woken:
             self._idle.set()
         return Again()
@@ -368,7 +368,7 @@ class PatchController:
 
     def _count(self, verb: str, rule: str, answer: WriteAnswer) -> None:
         result = "refused" if answer.refused else "failed" if answer.failed else "done"
-        self._parts.metrics.count_write(verb, result)
+        self._parts.metrics.patch_rule_writes.labels(verb, result).inc()
         if result == "done":
             log.info("rule written", extra={"verb": verb, "rule": rule})
         else:

@@ -103,7 +103,7 @@ class PeriodicAudit:
         try:
             await self.look()
         except ClusterError as error:
-            self._metrics.count_failure()
+            self._metrics.audit_failures.inc()
             for collection in self._collections.values():
                 collection.forget()
             log.warning("audit failed", extra={"error": str(error)})

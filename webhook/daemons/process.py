@@ -144,7 +144,7 @@ class Process:
     def _front(self, listener: ListenerSettings) -> list[Stage]:
         """Return what starts first: the measurement of the loop's lag, and the ports for probes and metrics."""
         self._metrics.watch_readiness(self._checks.problems)
-        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe)]
+        stages = [runtime.lag_stage(self._metrics.event_loop_lag_seconds.observe)]
         for name, address, handler in (
             ("health", self._settings.health_address, health(self._checks)),
             ("metrics", self._settings.metrics_address, exposition(self._metrics.exposition)),

@@ -171,7 +171,7 @@ class ReactionKeeper:
     def _take_down(self, step: _Step, answer: WriteAnswer) -> None:
         """Count what was written before the watch shows it: the next plan must not exceed `maxDevices`."""
         result = "refused" if answer.refused else "failed" if answer.failed else "done"
-        self._parts.writes.count_write(step.verb, result)
+        self._parts.writes.patch_rule_writes.labels(step.verb, result).inc()
         fields = {"verb": step.verb, "rule": step.name}
         if result == "done":
             log.info("rule of a reaction written", extra=fields)

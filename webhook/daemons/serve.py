@@ -178,7 +178,8 @@ class Webhook(Process):
         while True:
             for each in configurations:
                 with contextlib.suppress(StoreError):
-                    self._metrics.set_registered(each.resource, registered=await each.is_registered())
+                    is_registered = await each.is_registered()  # first: `labels` makes a sample
+                    self._metrics.registered.labels(each.resource).set(is_registered)
             await asyncio.sleep(_REGISTRATION_SECONDS)
 
     # --- the review state ------------------------------------------------------------------------

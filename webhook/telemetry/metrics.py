@@ -65,13 +65,11 @@ class MetricRow(Generic[_I]):
         text: str,
         /,
         *,
-        name: str = "",
         shared: bool = False,
         buckets: Sequence[float] = (),
         **labels: Iterable[str],
     ) -> None:
-        """`name` is for an attribute that has another one; `shared` instruments are not only for `serve`."""
-        self.name = name
+        """`shared` instruments are not only for `serve`."""
         self.shared = shared
         self._kind = kind
         self._text = text
@@ -101,7 +99,7 @@ class Instruments:
         for name, row in vars(type(self)).items():
             if isinstance(row, MetricRow):
                 exposed = registry if row.shared or not shared_only else None
-                setattr(self, name, row.make(f"{self.prefix}_{row.name or name}", exposed))
+                setattr(self, name, row.make(f"{self.prefix}_{name}", exposed))
 
     def ask(self, name: str, text: str, function: Callable[[], float]) -> None:
         """Add a gauge that is asked at each scrape."""
@@ -166,23 +164,20 @@ class Metrics(Instruments):
     softened_rules = MetricRow(
         Counter, "NoExecute rules stored as NoSchedule with /evict, because the policy softens them; each counts once."
     )
-    certificate_expiry = MetricRow(
+    certificate_expiry_timestamp_seconds = MetricRow(
         Gauge,
         "When the serving certificate ends, in Unix time; 0 while there is none.",
-        name="certificate_expiry_timestamp_seconds",
     )
-    certificate_not_before = MetricRow(
+    certificate_not_before_timestamp_seconds = MetricRow(
         Gauge,
         "When the serving certificate began, in Unix time; 0 while there is none.",
-        name="certificate_not_before_timestamp_seconds",
     )
     certificate_reload_failures = MetricRow(
         Counter, "Attempts to load or renew the certificate that failed; the one in use stays."
     )
-    certificate_authority_expiry = MetricRow(
+    certificate_authority_expiry_timestamp_seconds = MetricRow(
         Gauge,
         "When the CA of self-managed certificates ends, in Unix time; 0 while there is none.",
-        name="certificate_authority_expiry_timestamp_seconds",
     )
     certificate_rotations = MetricRow(
         Counter,
@@ -207,10 +202,9 @@ class Metrics(Instruments):
     tls_handshake_failures = MetricRow(
         Counter, "Connections to the port for reviews whose TLS handshake failed, by reason.", reason=HandshakeFailure
     )
-    event_loop_lag = MetricRow(
+    event_loop_lag_seconds = MetricRow(
         Histogram,
         "How much later than asked for the event loop came back, measured four times a second.",
-        name="event_loop_lag_seconds",
         shared=True,
         buckets=_LAG_SECONDS,
     )
@@ -240,14 +234,6 @@ class Metrics(Instruments):
     def count_bad_request(self, code: int) -> None:
         """Count a request that was no review. `code` is a status of ours."""
         self.bad_requests.labels(code).inc()
-
-    def set_registered(self, configuration: str, *, registered: bool) -> None:
-        """Set whether API servers know a webhook configuration, named by its plural."""
-        self.registered.labels(configuration).set(registered)
-
-    def count_handshake_failure(self, reason: HandshakeFailure) -> None:
-        """Count a TLS handshake that failed."""
-        self.tls_handshake_failures.labels(reason).inc()
 
     def known(self, resource: str) -> str:
         """Return a resource as the value of a label: `other` unless it is one of ours."""

@@ -77,14 +77,6 @@ class EvictionMetrics(Instruments):
             self._in_tree.pod_deletions.inc()
             self._in_tree.pod_deletion_duration_seconds.observe(seconds)
 
-    def set_mode(self, mode: str) -> None:
-        """Set the mode of this process, which lasts as long as it does."""
-        self.eviction_mode.labels(mode).set(1)
-
-    def set_leader(self, *, leads: bool) -> None:
-        """Set whether this process leads."""
-        self.leader.set(leads)
-
     def set_forgotten(self, counts: Mapping[str, int]) -> None:
         """Set how many there are of each kind."""
         for kind in _FORGOTTEN:
@@ -129,18 +121,6 @@ class PatchMetrics(Instruments):
         """Ask at each scrape, where attributes of patches are written, for slices that do not have them yet."""
         text = "ResourceSlices that are to be written because of attributes or capacity of patches."
         self.ask("patch_slices_pending", text, pending)
-
-    def count_write(self, verb: str, result: str) -> None:
-        """Count a request to write a rule that was answered."""
-        self.patch_rule_writes.labels(verb, result).inc()
-
-    def observe_pass(self, seconds: float) -> None:
-        """Note how long the index, which has nothing left to do, took."""
-        self.patch_pass_seconds.observe(seconds)
-
-    def set_leader(self, *, leads: bool) -> None:
-        """Set whether this process leads."""
-        self.patch_leader.set(leads)
 
 
 def _count_of(reasons: Callable[[], Mapping[str, int]], reason: str) -> float:
@@ -194,11 +174,3 @@ class AuditMetrics(Instruments):
         for resource, count in looked.items():
             self.audit_objects.labels(resource).set(count)
         self.audit_completed_timestamp_seconds.set(completed_seconds)
-
-    def set_interval(self, seconds: float) -> None:
-        """Set how long a pass is waited for after the one before."""
-        self.audit_interval_seconds.set(seconds)
-
-    def count_failure(self) -> None:
-        """Count a pass that the cluster did not let us finish."""
-        self.audit_failures.inc()

@@ -60,7 +60,7 @@ def _process(metrics: Metrics) -> Calls:
         "a reflector": lambda: metrics.watch_reflector("things", lambda: 1.5),
         "a list": lambda: metrics.reflector_lists.labels("things").inc(),
         "an error of a reflector": lambda: metrics.reflector_errors.labels("things").inc(),
-        "a lag": lambda: metrics.event_loop_lag.observe(0.02),
+        "a lag": lambda: metrics.event_loop_lag_seconds.observe(0.02),
     }
 
 
@@ -70,7 +70,7 @@ def _reviews(metrics: Metrics) -> Calls:
         "a review": lambda: metrics.count_review("/validate", "resourceclaims", "CREATE", 422, 0.2),
         "a review of a stranger": lambda: metrics.count_review("/mutate", "secrets", "PATCH", 418, 31),
         "a bad request": lambda: metrics.count_bad_request(499),
-        "a registration": lambda: metrics.set_registered("validatingwebhookconfigurations", registered=True),
+        "a registration": lambda: metrics.registered.labels("validatingwebhookconfigurations").set(True),
         "reviews in flight": lambda: metrics.reviews_in_flight.set_function(lambda: 4),
         "shed": lambda: metrics.reviews_shed.labels("crowded").inc(),
         "a panic": lambda: metrics.panics.labels(metrics.known("resourceslices")).inc(),
@@ -82,12 +82,12 @@ def _reviews(metrics: Metrics) -> Calls:
         "turned down": lambda: metrics.reviews_turned_down.labels(metrics.known("resourceclaims")).inc(),
         "turned down of a stranger": lambda: metrics.reviews_turned_down.labels(metrics.known("secrets")).inc(),
         "softened": metrics.softened_rules.inc,
-        "end of a certificate": lambda: metrics.certificate_expiry.set(1_790_000_000),
-        "begin of a certificate": lambda: metrics.certificate_not_before.set(1_780_000_000),
-        "end of a CA": lambda: metrics.certificate_authority_expiry.set(1_800_000_000),
+        "end of a certificate": lambda: metrics.certificate_expiry_timestamp_seconds.set(1_790_000_000),
+        "begin of a certificate": lambda: metrics.certificate_not_before_timestamp_seconds.set(1_780_000_000),
+        "end of a CA": lambda: metrics.certificate_authority_expiry_timestamp_seconds.set(1_800_000_000),
         "a failed reload": metrics.certificate_reload_failures.inc,
         "a rotation": lambda: metrics.certificate_rotations.labels("leaf").inc(),
-        "a handshake": lambda: metrics.count_handshake_failure(HandshakeFailure.NOT_TLS),
+        "a handshake": lambda: metrics.tls_handshake_failures.labels(HandshakeFailure.NOT_TLS).inc(),
         "rules": lambda: policy.use(["no-xid"], ["tried"]),
         "hits": lambda: policy.count([("no-xid", "deny"), ("no-xid", "deny"), ("unknown", "deny")]),
         "a finding": lambda: policy.count_finding("no-xid", "warn"),
@@ -112,10 +112,10 @@ def _evictions(metrics: EvictionMetrics) -> Calls:
         "cancelled": metrics.evictions_cancelled.inc,
         "a dropped Event": metrics.eviction_events_dropped.inc,
         "a condition": metrics.rule_condition_errors.inc,
-        "a mode": lambda: metrics.set_mode("delegated"),
-        "a leader": lambda: metrics.set_leader(leads=True),
+        "a mode": lambda: metrics.eviction_mode.labels("delegated").set(1),
+        "a leader": lambda: metrics.leader.set(True),
         "forgotten": lambda: metrics.set_forgotten({"idle_rules": 2}),
-        "no leader": lambda: metrics.set_leader(leads=False),
+        "no leader": lambda: metrics.leader.set(False),
     }
 
 
@@ -123,9 +123,9 @@ def _patches(metrics: PatchMetrics) -> Calls:
     return {
         "gauges": lambda: metrics.watch(lambda: 1, lambda: 2, lambda: {"Expanded": 3}),
         "slices": lambda: metrics.watch_slices(lambda: 4),
-        "a write": lambda: metrics.count_write("create", "refused"),
-        "a pass": lambda: metrics.observe_pass(0.3),
-        "a leader": lambda: metrics.set_leader(leads=True),
+        "a write": lambda: metrics.patch_rule_writes.labels("create", "refused").inc(),
+        "a pass": lambda: metrics.patch_pass_seconds.observe(0.3),
+        "a leader": lambda: metrics.patch_leader.set(True),
     }
 
 
@@ -140,9 +140,9 @@ def _reactions(metrics: ReactionMetrics) -> Calls:
 def _audit(metrics: AuditMetrics) -> Calls:
     found = {("resourceclaims", "denied", "no-xid"): 2, ("resourceclaimtemplates", "warned", "DT001"): 1}
     return {
-        "an interval": lambda: metrics.set_interval(600),
+        "an interval": lambda: metrics.audit_interval_seconds.set(600),
         "a pass": lambda: metrics.set_found(found, {"resourceclaims": 7, "resourceclaimtemplates": 3}, 1.79e9),
-        "a failure": metrics.count_failure,
+        "a failure": metrics.audit_failures.inc,
         "another pass": lambda: metrics.set_found({}, {"resourceclaims": 8}, 1.8e9),
     }
 

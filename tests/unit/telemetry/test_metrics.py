@@ -78,7 +78,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
     """L12: they would be as many again."""
     metrics = Metrics(version="1", resources=RESOURCES)
     metrics.count_bad_request(400)
-    metrics.event_loop_lag.observe(0.1)
+    metrics.event_loop_lag_seconds.observe(0.1)
     assert b"_created" not in metrics.exposition("")[0]
     assert b"_created" not in metrics.exposition("application/openmetrics-text; version=1.0.0")[0]
 
@@ -86,7 +86,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
 def test_worker_has_no_series_of_the_server() -> None:
     """L13: a certificate that ends at 0 is an alert where series are not told apart by job."""
     metrics = Metrics(version="1", resources=(), serves=False)
-    metrics.certificate_expiry.set(0)
+    metrics.certificate_expiry_timestamp_seconds.set(0)
     metrics.reflector_lists.labels("devicetaintrules").inc()
     names = {family.name.removeprefix("device_taint_webhook_") for family in metrics.registry.collect()}
     foreign = ("reviews", "review", "bad_requests", "callers", "panics", "certificate", "tls")
