@@ -22,7 +22,7 @@ from webhook.api.slices import ResourceSlice
 from webhook.eviction.affected import AT_ONCE_MOST, alike
 from webhook.eviction.core import Core
 from webhook.eviction.dependencies import Dependencies
-from webhook.eviction.events import PodEventKind
+from webhook.eviction.events import PodEventKind, Telling
 from webhook.eviction.line import Line, Taking
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
@@ -32,7 +32,6 @@ from webhook.eviction.profiles import owner_of
 from webhook.eviction.progress import WaitCause, WaitingPods
 from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.sender import Sender
-from webhook.eviction.telling import Telling
 from webhook.eviction.upkeep import Attempt, Upkeep
 from webhook.flowcontrol.loop import LastingFault, together
 from webhook.flowcontrol.workqueue import TimeSlice
@@ -61,8 +60,8 @@ class Controller:
         self._deps = deps
         self.rules = RuleStatusUpdater(core)
         self.upkeep = Upkeep(deps, core.view, core.ledger, core.room, core.affected.touch)
-        self._telling = Telling(core, self._spare)
-        self.planner = planner = Planner(core, self.upkeep, self._telling)
+        telling = Telling(deps, core.recorder, core.ledger.granted, self._spare)
+        self.planner = planner = Planner(core, self.upkeep, telling)
         self._sender = Sender(
             deps, core.room, planner.goes, planner.goes_alone, on_sent=self._ask, eviction_of=planner.eviction_of
         )
@@ -84,7 +83,7 @@ class Controller:
         self._deps.metrics.watch(
             {
                 "pods_undecided": lambda: core.affected.pending,
-                "pods_planned": self._telling.planned_count,
+                "pods_planned": self._waiting.planned,
                 "pods_in_line": lambda: len(core.line) if core.acts else 0,
                 "pods_under_way": lambda: core.room.everywhere.pods,
                 "pods_stuck": lambda: len(core.room.given_up),

@@ -1,26 +1,33 @@
 """Events about pods, rules and PodGroups, recorded in the background, so that writing them never delays an eviction.
 
-Mode replacement uses the texts of the in-tree controller (E-34).
+Those of plans say when a pod is to go, what holds it, and, as two plans differ, that its eviction was cancelled. One
+about a state that lasts is written again each hour. Mode replacement uses the texts of the in-tree controller (E-34).
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Container, Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NoReturn
 
 from webhook.api.meta import format_time
 from webhook.api.pod_groups import PodGroup
+from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import EvictionPlan, Going, StepReason, Wait, opening_text, together_with
 from webhook.eviction.ports import Disruption, EvictionEvent, PodRef
 from webhook.flowcontrol.loop import WriteBehind
 from webhook.inventory.evictions import Eviction
+from webhook.inventory.pod_groups import is_leaving
 
 _REASONS_MOST: Final = 3
+_STEP: Final = 256
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
 log = logging.getLogger(__name__)
 RENEW_SECONDS: Final = 3600.0
@@ -183,3 +190,146 @@ class EvictionRecorder:
         else:
             # Another process leads, and a process without the lease writes nothing.
             self._deps.metrics.eviction_events_dropped.inc()
+
+
+# --- from plans ----------------------------------------------------------------------------------
+
+
+class Telling:
+    """Compares each plan with the one before it."""
+
+    def __init__(
+        self,
+        deps: Dependencies,
+        recorder: EvictionRecorder,
+        granted: Container[str],
+        on_cancelled: Callable[[Pod], None],
+    ) -> None:
+        """`granted`: the pods, by uid, that were evicted.
+
+        `on_cancelled` is called with each pod that no taint evicts any longer.
+        """
+        self._deps = deps
+        self._recorder = recorder
+        self._granted = granted
+        self._on_cancelled = on_cancelled
+        self._renew_at = math.inf
+
+    @property
+    def wait_seconds(self) -> float:
+        """The time until an Event is to be written again; infinite if there is none."""
+        return self._renew_at - self._deps.clock.seconds()
+
+    def differences(self, before: EvictionPlan, made: EvictionPlan, *, whole: bool) -> Iterator[None]:
+        """Queues the Events that follow from a plan, in steps. `whole`: of all pods."""
+        if whole:
+            self._renew_at = math.inf
+        yield from self._tell_cancelled(before, made)
+        yield from self._tell_waiting(made)
+        if not self._deps.mode.acts:
+            yield from self._tell_observed(made)
+
+    def _tell_cancelled(self, before: EvictionPlan, made: EvictionPlan) -> Iterator[None]:
+        for number, key in enumerate(before.hit):
+            if not number % _STEP:
+                yield
+            pod = self._deps.inventory.pods.get(key)
+            if pod is not None and _is_planned(before, pod) and not _is_planned(made, pod):
+                self._cancel(before, key, pod, stays=key not in made.hit)
+
+    def _tell_waiting(self, made: EvictionPlan) -> Iterator[None]:
+        acts, held, now = self._deps.mode.acts, dict[str, str](), self._deps.clock.now()
+        for number, (uid, wait) in enumerate(made.waits.items()):
+            if not number % _STEP:
+                yield
+            each = made.going.get(uid)
+            if each is not None:
+                self._tell_going(made, each, wait, now)
+                if acts and StepReason.HELD in (wait.reason, wait.cause):
+                    self._renew_at = min(self._renew_at, self._recorder.renewed_at(uid))
+            elif wait.reason is StepReason.GROUP and acts:
+                held[uid] = wait.because
+        if held:
+            self._tell_groups(made, held)
+
+    def _tell_observed(self, made: EvictionPlan) -> Iterator[None]:
+        for number, each in enumerate(made.going.values()):
+            if not number % _STEP:
+                yield
+            if not self._is_there(each):
+                continue
+            self._recorder.record_pod_event(PodEventKind.SCHEDULED, each.ref, each.eviction, _at(made, each))
+
+    def _cancel(self, before: EvictionPlan, key: str, pod: Pod, *, stays: bool) -> None:
+        """A pod is planned no longer. `stays`: no taint hits it; else its rules are stopped, maybe for a while."""
+        ref = PodRef(pod.meta.namespace, pod.meta.name, pod.meta.uid)
+        if is_leaving(pod) or pod.meta.uid in self._granted:
+            return
+        self._deps.metrics.evictions_cancelled.inc()
+        self._recorder.record_pod_event(PodEventKind.CANCELLED, ref, before.hit[key])
+        self._recorder.forget(pod.meta.uid)
+        if stays:
+            self._on_cancelled(pod)
+
+    def _tell_going(self, made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> None:
+        if not self._deps.mode.acts or not self._is_there(each):
+            return
+        if StepReason.HELD in (wait.reason, wait.cause):
+            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, self._hold_text(wait))
+            return
+        seconds = math.inf if wait.until is None else (wait.until - now).total_seconds()
+        soon = seconds <= self._deps.settings.announce_after_seconds
+        if wait.reason not in (StepReason.FAILED, StepReason.PAUSED) and not soon:
+            text = _when(made, each, wait, now)
+            self._recorder.record_pod_event(PodEventKind.SCHEDULED, each.ref, each.eviction, text)
+
+    def _is_there(self, each: Going) -> bool:
+        pod = self._deps.inventory.pods.get(each.key)
+        return pod is not None and pod.meta.uid == each.uid
+
+    def _hold_text(self, wait: Wait) -> str:
+        """The text of the hold on the pod, or on the other one that it waits for."""
+        if not wait.other:
+            return wait.because
+        pod, hold = self._deps.inventory.pods.get(wait.other), None
+        if pod is not None:
+            hold = pod.hold if pod.hold is not None else self._deps.namespaces.hold_of(pod.meta.namespace)
+        return f"{together_with(wait.other)}, is on hold: {hold or ''}"
+
+    def _tell_groups(self, made: EvictionPlan, held: dict[str, str]) -> None:
+        """About the PodGroups that keep claims of these pods reserved: the first pod by name stands for all."""
+        pods, groups = self._deps.inventory.pods, self._deps.inventory.pod_groups
+        found = [pods[key] for key in made.hit if key in pods and pods[key].meta.uid in held]
+        for pod in sorted(found, key=lambda pod: pod.meta.name):
+            group = groups.get(f"{pod.meta.namespace}/{held[pod.meta.uid]}")
+            if group is not None:
+                key = f"{pod.meta.namespace}/{pod.meta.name}"
+                self._recorder.record_group_event(group, key, made.hit[key])
+
+
+def _is_planned(made: EvictionPlan, pod: Pod) -> bool:
+    wait = made.waits.get(pod.meta.uid)
+    return pod.meta.uid in made.going or (wait is not None and wait.reason is not StepReason.STOPPED)
+
+
+def _when(made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> str:
+    """When the pod is to be evicted, in a clause."""
+    if wait.reason is StepReason.WINDOW:
+        unit = made.units.get(each.uid)
+        members = (each,) if unit is None else unit.members
+        profiles = {other.profile.position: other.profile.settings for other in members}
+        opening = opening_text(profiles.values(), now)
+        return f"in the window that opens at {opening}" if opening else "when a window opens"
+    if StepReason.COMPLETING in (wait.reason, wait.cause) and wait.until is not None:
+        end = format_time(wait.until)
+        if not wait.other:
+            return f"unless it completes before {end}"
+        return f"together with {wait.other}, once that has completed, at {end} at the latest,"
+    if wait.cause is StepReason.FAILED:
+        return f"together with {wait.other}, once that can be evicted,"
+    return _at(made, each)
+
+
+def _at(made: EvictionPlan, each: Going) -> str:
+    unit = made.units.get(each.uid)
+    return f"at {format_time(each.due if unit is None else unit.due)}"

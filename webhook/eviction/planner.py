@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from webhook.eviction.core import Core
+from webhook.eviction.events import Telling
 from webhook.eviction.ledger import View, departures_of
 from webhook.eviction.line import Line, dropped
 from webhook.eviction.plan import plan, planning, still_goes
 from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit
-from webhook.eviction.telling import Telling
 from webhook.eviction.upkeep import Upkeep
 from webhook.inventory.evictions import Eviction, Without
 from webhook.inventory.pod_groups import goes_with_all
@@ -132,7 +132,7 @@ class Planner:
         core.ledger.departed = None
         core.ceilings.settle({core.ceilings.group_of(uid) for uid, figures in made.rules.items() if figures.pods})
         self._queue_rules(before.rules, made.rules)
-        yield from self._telling.differences(before, made)
+        yield from self._telling.differences(before, made, whole=True)
         known: list[dict[Any, Any]] = [before.units, before.waits, before.going, before.hit, *settled]
         for each in known:
             yield from dropped(each)
@@ -157,7 +157,7 @@ class Planner:
                 core.rules.add_after(name, self._deps.settings.condition_seconds)
         if any(figures.stopped and uid not in stopped for uid, figures in made.rules.items()):
             self._core.affected.touch_all()
-        yield from self._telling.differences(before, made)
+        yield from self._telling.differences(before, made, whole=False)
 
     def _occupy(self, made: EvictionPlan, line: Line) -> None:
         """Pods that are terminating take places, which the others of their gangs share."""

@@ -261,6 +261,12 @@ class WaitingPods:
         """Number of pods that wait for this."""
         return self._counts().pods[WaitCause(cause)]
 
+    def planned(self) -> int:
+        """Return the number of pods that a taint evicts, those that stay among them, without those that have gone."""
+        made, granted = self._core.plan, self._core.ledger.granted
+        stay = [uid for uid, wait in made.waits.items() if wait.reason is not StepReason.STOPPED]
+        return len(made.going) + len([uid for uid in stay if uid not in made.going and uid not in granted])
+
     def oldest_due_seconds(self) -> float:
         """How long the pod has been due that has been due for longest; 0 if none is due.
 

@@ -22,7 +22,7 @@ from msgspec import structs
 from tests.unit.eviction.histories.checks import BrokenError, Checks
 from tests.unit.eviction.world import BLOCKED, CHANGED, FREE, FakeCluster, World
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.eviction import affected, controller, line, plan, planner, telling
+from webhook.eviction import affected, controller, events, line, plan, planner
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
@@ -104,7 +104,7 @@ class Setting:
     def applied(self) -> Iterator[None]:
         """The sizes of steps, and of what is followed or planned at once."""
         with pytest.MonkeyPatch.context() as patched:
-            for module in (plan, line, telling):
+            for module in (plan, line, events):
                 patched.setattr(module, "_STEP", 1 if self.fine else 128)
             patched.setattr(affected, "_STEP", 1 if self.follows_late else 64)
             patched.setattr(controller, "AT_ONCE_MOST", 0 if self.follows_late else 256)
