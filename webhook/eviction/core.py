@@ -12,7 +12,6 @@ from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import EvictionRecorder
-from webhook.eviction.gates import GATE_OF
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
@@ -81,7 +80,7 @@ class Core:
             affected=affected,
             ledger=ledger,
             view=view,
-            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all, gates=GATE_OF),
+            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all),
             ceilings=ceilings,
             breaker=Breaker(deps.inventory, evictions, deps.clock, deps.breaker),
             rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),

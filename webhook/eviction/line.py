@@ -10,10 +10,9 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from webhook.eviction.gates import GATES
 from webhook.eviction.pod_plan import Unit, Wait
 from webhook.eviction.ports import Limit, NamespaceLimit, OverallLimit, OwnerLimit
-from webhook.eviction.room import Gate, Room
+from webhook.eviction.room import GATES, Gate, Room
 
 _LOOKS_MOST: Final = 128
 """Units that one call looks at: a few milliseconds."""

@@ -1,27 +1,47 @@
-"""The room that is left: places, tokens, and what budgets have answered, as one place counts them for all limits."""
+"""Who finds room: places, tokens, and what budgets have answered, as one place counts them for whole units.
+
+A limit is one class in `GATE_OF`. It names what concerns a unit (`limits`), says whether one of these is closed, and
+counts what a unit takes. A limit that was found closed stays so until the function returns, so the next units behind it
+cost no second look. All profiles of a unit's pods are asked.
+
+| gate | what it counts |
+|---|---|
+| budget | disruptions: of a unit, one for each member that the Eviction API would not let go otherwise |
+| owner | unavailable places of the owner at the top, for pods without a budget and for those that are deleted |
+| namespace, overall | places of evictions under way; a unit takes one |
+| minute | departures of the last minute, those in flight included |
+| rate | tokens: a pod waits for the first of its buckets, a unit for the last of its pods |
+
+Source: policy profiles; `semantics.md` N-13 to N-18; ADR 16.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import structs
 
 from webhook.api.budgets import needs_disruption
 from webhook.api.pods import Pod
 from webhook.api.rules import OWN_RATE_BURST, own_rate
-from webhook.eviction.ledger import Ledger, Moment, Taken, View
+from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
 from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck
 from webhook.eviction.ports import (
     BudgetLimit,
     Limit,
     MinuteLimit,
+    NamespaceLimit,
+    OverallLimit,
+    OwnerLimit,
     PodBudgets,
     RateLimit,
 )
-from webhook.eviction.profiles import Profile, deletes_at_once, owner_of
-from webhook.flowcontrol.rates import Rate
+from webhook.eviction.profiles import Profile, deletes_at_once, max_unavailable, owner_of
+from webhook.flowcontrol.rates import Rate, TokenBucket
 from webhook.inventory.evictions import Eviction, EvictionReason
 from webhook.policy.model import EvictionProfile
 
@@ -30,6 +50,10 @@ PROBE_SECONDS: Final = 5.0
 FRESH_SECONDS: Final = 2 * PROBE_SECONDS
 """A pod is deleted past its budget only if the budget has refused within this time."""
 _REMEMBERED_MOST: Final = 1024
+AT_ONCE_MOST: Final = 4
+"""Requests in flight for one budget: the API server serializes them, by conflicts on the budget's status."""
+_ASK_AGAIN_SECONDS: Final = 0.1
+"""How often to look while the requests in flight use up a minute."""
 
 
 class Gate(Protocol):
@@ -106,9 +130,8 @@ class Room:
         *,
         budgets: PodBudgets,
         profiles: Sequence[Profile],
-        gates: Mapping[type[Limit], Gate],
     ) -> None:
-        """`profiles`: by their position in the policy; `gates`: by what they name."""
+        """`profiles`: by their position in the policy."""
         self.view, self.ledger, self.moment, self.budgets, self.profiles = view, ledger, moment, budgets, profiles
         self.everywhere = Places()
         self.namespaces: dict[str, Places] = {}
@@ -120,7 +143,7 @@ class Room:
         """Pods, by uid, that were found to be stuck; their `namespace/name`."""
         self._owners: dict[str, OwnerPlaces] = {}
         self._closed: dict[Limit, Wait] = {}
-        self._gate_of = dict(gates)
+        self._gate_of = dict(GATE_OF)
         self._rates: dict[tuple[int, int], tuple[Eviction, RateLimit]] = {}
         self._timed: dict[tuple[int, int], tuple[Eviction, tuple[Limit, ...]]] = {}
         self._asking: tuple[Unit, tuple[Counter[BudgetLimit], bool]] | None = None
@@ -358,3 +381,158 @@ def allowed_by(limit: BudgetLimit, room: Room) -> int | None:
     """Returns how many disruptions the status allows; None if it does not say."""
     budget = room.budgets.find(limit.namespace, limit.budgets[0]) if len(limit.budgets) == 1 else None
     return None if budget is None else budget.allowed
+
+
+# --- the gates -----------------------------------------------------------------------------------
+
+
+class _Budgets:
+    def limits(self, unit: Unit, room: Room) -> Iterable[BudgetLimit]:
+        return [limit.needing(needed) for limit, needed in room.asking(unit)[0].items()]
+
+    def closed(self, limit: Limit, room: Room) -> Wait | None:
+        assert isinstance(limit, BudgetLimit)
+        single, now = room.ledger.budgets.get(limit.needing(1), BudgetAnswers()), room.moment.seconds
+        asked = [single, room.ledger.budgets.get(limit, BudgetAnswers())]
+        closed_until = max([each.closed_until for each in asked])
+        if now < closed_until:
+            return room.until(closed_until - now, limit)
+        allowed = allowed_by(limit, room)
+        if allowed is not None and allowed - single.granted - single.in_flight >= limit.needed:
+            at_once = limit.needed > 1 or single.in_flight < AT_ONCE_MOST
+            return None if at_once else room.until(math.inf, limit)
+        if single.in_flight:
+            return room.until(math.inf, limit)
+        probe_at = single.asked_at + PROBE_SECONDS
+        return None if allowed is None or now >= probe_at else room.until(probe_at - now, limit)
+
+    def take(self, unit: Unit, room: Room) -> None:
+        for limit, needed in room.asking(unit)[0].items():
+            known = room.ledger.budgets.get(limit, BudgetAnswers())
+            room.ledger.budgets[limit] = structs.replace(
+                known, in_flight=known.in_flight + needed, asked_at=room.moment.seconds
+            )
+        for uid, budget in room.asked_by(unit).items() if room.asking(unit)[0] else ():
+            room.ledger.taken[uid] = structs.replace(room.ledger.taken[uid], budget=budget)
+
+
+class _Owners:
+    def limits(self, unit: Unit, room: Room) -> Iterator[OwnerLimit]:
+        deletes = room.asking(unit)[1]
+        for each in unit.members:
+            owner = owner_of(each.pod)
+            if not owner or (not deletes and room.budgets.select(each.pod)):
+                continue  # a budget takes the place of this limit, but a DELETE passes the budget by
+            missing = room.owner(owner).missing
+            if each.uid not in missing and not missing.has(room.place_of_owner(each, unit)):
+                yield OwnerLimit(owner, each.profile.position)
+
+    def closed(self, limit: Limit, room: Room) -> Wait | None:
+        assert isinstance(limit, OwnerLimit)
+        places, missing = room.owner(limit.owner)
+        most = max_unavailable(room.settings(limit.profile).per_owner_unavailable, len(places))
+        return room.until(math.inf, limit) if most is not None and len(missing) >= most else None
+
+    def take(self, unit: Unit, room: Room) -> None:
+        for each in unit.members:
+            owner = owner_of(each.pod)
+            if owner:
+                missing, place = room.owner(owner).missing, room.place_of_owner(each, unit)
+                missing.discard(each.uid)  # that of a pod that is not ready is its own
+                missing.add(each.uid, place)
+                room.freed.add(("owner", owner))  # a pod that was left behind may share the place
+
+
+class _Namespaces:
+    def limits(self, unit: Unit, room: Room) -> Iterable[NamespaceLimit]:
+        if room.everywhere.has(unit.key):
+            return ()
+        return {NamespaceLimit(each.pod.meta.namespace, each.profile.position): None for each in unit.members}
+
+    def closed(self, limit: Limit, room: Room) -> Wait | None:
+        assert isinstance(limit, NamespaceLimit)
+        most = room.settings(limit.profile).per_namespace
+        full = most is not None and len(room.namespaces.get(limit.namespace, ())) >= most
+        return room.until(math.inf, limit) if full else None
+
+    def take(self, unit: Unit, room: Room) -> None:
+        """Nothing: places are taken once, for all gates."""
+
+
+class _Overall:
+    def limits(self, unit: Unit, room: Room) -> Iterable[OverallLimit]:
+        if room.everywhere.has(unit.key):
+            return ()
+        return {OverallLimit(each.profile.position): None for each in unit.members}
+
+    def closed(self, limit: Limit, room: Room) -> Wait | None:
+        assert isinstance(limit, OverallLimit)
+        most = room.settings(limit.profile).overall
+        return room.until(math.inf, limit) if most is not None and len(room.everywhere) >= most else None
+
+    def take(self, unit: Unit, room: Room) -> None:
+        """Nothing, as for namespaces."""
+
+
+class _Minutes:
+    def limits(self, unit: Unit, room: Room) -> Iterable[MinuteLimit]:
+        positions = dict.fromkeys([each.profile.position for each in unit.members])
+        return [MinuteLimit(each) for each in positions if room.settings(each).max_per_minute is not None]
+
+    def closed(self, limit: Limit, room: Room) -> Wait | None:
+        assert isinstance(limit, MinuteLimit)
+        settings, now = room.settings(limit.profile), room.moment.seconds
+        assert settings.max_per_minute is not None
+        left = sorted([at + MINUTE_SECONDS - now for at in room.ledger.departures.get(settings, {}).values()])
+        left = [seconds for seconds in left if seconds > 0]
+        over = len(left) - settings.max_per_minute + 1
+        if over <= 0:
+            return None
+        return room.until(_ASK_AGAIN_SECONDS if math.isinf(left[over - 1]) else left[over - 1], limit)
+
+    def take(self, unit: Unit, room: Room) -> None:
+        for each in unit.members:  # also without a limit, as a policy may set one at any time
+            room.ledger.departures.setdefault(each.profile.settings, {})[each.uid] = math.inf
+
+
+class _Rates:
+    def limits(self, unit: Unit, room: Room) -> Iterable[RateLimit]:
+        return {room.rate_of(each): None for each in unit.members}
+
+    def closed(self, limit: Limit, room: Room) -> Wait | None:
+        assert isinstance(limit, RateLimit)
+        waits = [_bucket(key, rate, room).wait_seconds(room.moment.seconds) for key, rate in limit.buckets]
+        seconds = min(waits, default=0.0)
+        return room.until(seconds, limit) if seconds > 0 else None
+
+    def take(self, unit: Unit, room: Room) -> None:
+        for each in unit.members:
+            buckets = room.rate_of(each).buckets
+            highest = max([rate.per_second for _, rate in buckets], default=0.0)
+            tokens = []
+            for key, rate in buckets:
+                owing = each is not unit.members[0] and rate.per_second == highest
+                tokens.append((key, _bucket(key, rate, room).take(room.moment.seconds, owing=owing)))
+            room.ledger.taken[each.uid] = structs.replace(room.ledger.taken[each.uid], tokens=tuple(tokens))
+
+
+def _bucket(key: Hashable, rate: Rate, room: Room) -> TokenBucket:
+    buckets, now = room.ledger.buckets, room.moment.seconds
+    bucket = buckets.get(key)
+    if bucket is None:
+        bucket = buckets[key] = TokenBucket(rate, now)
+    else:
+        bucket.change(rate, now)
+    return bucket
+
+
+GATE_OF: Final[Mapping[type[Limit], Gate]] = {
+    BudgetLimit: _Budgets(),
+    OwnerLimit: _Owners(),
+    NamespaceLimit: _Namespaces(),
+    OverallLimit: _Overall(),
+    MinuteLimit: _Minutes(),
+    RateLimit: _Rates(),
+}
+"""By what each of them names, in the order in which they are asked."""
+GATES: Final = tuple(GATE_OF.values())

@@ -24,7 +24,6 @@ from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.commands.shared.objects import StatusObjects
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.followed_pods import ProfiledPods
-from webhook.eviction.gates import GATE_OF, GATES
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plan import plan
@@ -41,7 +40,7 @@ from webhook.eviction.pod_plan import (
 )
 from webhook.eviction.ports import BudgetLimit, Limit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import Grouping, max_unavailable, owner_of
-from webhook.eviction.room import Places, Room
+from webhook.eviction.room import GATES, Places, Room
 from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.matching import Evictor
@@ -326,7 +325,7 @@ class WorkerView:
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
         self._closed: dict[int, Limit | None] = {}
         """What keeps units, by id()."""
-        self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles, gates=GATE_OF)
+        self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles)
         self._room.occupy(self._plan.terminating)
         for key, pod in objects.inventory.pods.items():
             self._room.own(owner_of(pod), key, there=True)

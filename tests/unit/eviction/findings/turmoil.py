@@ -20,11 +20,11 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
-from webhook.eviction.gates import GATES
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.room import GATES
 from webhook.policy.model import EvictionProfile, Share
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from tests.unit.eviction.findings.test_memory import left_in
 from tests.unit.eviction.plan.taking import room_of
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.eviction.affected import alike
-from webhook.eviction.gates import GATES
 from webhook.eviction.ledger import Ledger
 from webhook.eviction.plan import _Pass, _result_of
 from webhook.eviction.pod_plan import EvictionPlan, StepReason
+from webhook.eviction.room import GATES
 from webhook.inventory.pod_groups import goes_with_all, is_leaving
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.eviction.gates import GATE_OF, GATES
 from webhook.eviction.ledger import Moment
 from webhook.eviction.line import Line
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import EvictionPlan, Unit, Wait
 from webhook.eviction.profiles import owner_of
-from webhook.eviction.room import Room
+from webhook.eviction.room import GATES, Room
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -42,7 +41,7 @@ def room_of(
     profiles: Sequence[Profile],
 ) -> Room:
     """The room that is left by all pods that are there."""
-    room = Room(view, ledger, moment, budgets=budgets, profiles=profiles, gates=GATE_OF)
+    room = Room(view, ledger, moment, budgets=budgets, profiles=profiles)
     room.occupy(terminating)
     for key, pod in view.inventory.pods.items():
         if owner := owner_of(pod):

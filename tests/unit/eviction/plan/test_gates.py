@@ -15,12 +15,12 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.plan.taking import InLine, room_of
 from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
-from webhook.eviction.gates import GATES
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, Wait
 from webhook.eviction.ports import LimitKind
 from webhook.eviction.profiles import Grouping, Profile
+from webhook.eviction.room import GATES
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope

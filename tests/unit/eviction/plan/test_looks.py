@@ -15,12 +15,11 @@ from tests.unit.eviction.world import Budget, World
 from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.gates import GATES
 from webhook.eviction.ledger import Ledger, Moment
 from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
-from webhook.eviction.room import Room
+from webhook.eviction.room import GATES, Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,11 +17,11 @@ from tests.unit.eviction.plan.oracle import Planned, Together, leaves, plan_of
 from tests.unit.eviction.plan.take_oracle import Took, take_of
 from tests.unit.eviction.plan.taking import Taking, line_in, planned_in
 from tests.unit.eviction.plan.worlds import World, random_world
-from webhook.eviction.gates import GATES
 from webhook.eviction.ledger import Moment
 from webhook.eviction.plan import still_goes
 from webhook.eviction.pod_plan import EvictionPlan, StepReason, Unit, Wait
 from webhook.eviction.ports import LimitKind
+from webhook.eviction.room import GATES
 from webhook.policy.model import Pause
 
 SEEDS: Final = 400
