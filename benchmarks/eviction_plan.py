@@ -30,11 +30,10 @@ from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.plan import planning
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, WorkerSettings
 from webhook.eviction.profiles import Grouping, Profiles
 from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions

@@ -12,6 +12,7 @@ from webhook.config.settings import ConfigError
 from webhook.config.workers import EvictSettings, parse_evict
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.ports import WorkerSettings
 
 
 def parsed(*arguments: str, **environment: str) -> EvictSettings:

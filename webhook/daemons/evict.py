@@ -31,7 +31,6 @@ from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic
 from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_stages
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.expiry import StaleReporter
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import (
@@ -45,7 +44,7 @@ from webhook.eviction.modes import (
     advice,
     refusal,
 )
-from webhook.eviction.ports import Ceiling
+from webhook.eviction.ports import Ceiling, Dependencies
 from webhook.eviction.profiles import Profile, Profiles, classes_of
 from webhook.flowcontrol.rates import Backoff
 from webhook.policy.decide import BUILTIN_JUDGE

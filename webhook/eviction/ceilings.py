@@ -16,8 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule, RuleOrigin, counted_pods, evicted_pods
 from webhook.api.slices import ResourceSlice
-from webhook.eviction.dependencies import Dependencies
-from webhook.eviction.ports import Ceiling, JudgedWhole
+from webhook.eviction.ports import Ceiling, Dependencies, JudgedWhole
 from webhook.inventory.evictions import RuleRef
 from webhook.inventory.hardware import is_written_for_hardware
 from webhook.inventory.rule_delta import only_less

@@ -21,13 +21,12 @@ from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.affected import AT_ONCE_MOST, alike
 from webhook.eviction.core import Core
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import PodEventKind, Telling
 from webhook.eviction.line import Line, Taking
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
 from webhook.eviction.pod_plan import Going, Unit
-from webhook.eviction.ports import PodRef
+from webhook.eviction.ports import Dependencies, PodRef
 from webhook.eviction.profiles import owner_of
 from webhook.eviction.progress import WaitCause, WaitingPods
 from webhook.eviction.rule_status import RuleStatusUpdater

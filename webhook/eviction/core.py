@@ -10,12 +10,12 @@ from webhook.eviction.affected import Affected
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import EvictionRecorder
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.pod_plan import EvictionPlan
+from webhook.eviction.ports import Dependencies
 from webhook.eviction.profiles import Grouping
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue

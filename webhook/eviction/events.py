@@ -18,10 +18,9 @@ from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import ConditionReason
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import EvictionPlan, Going, StepReason, Wait, opening_text, together_with
-from webhook.eviction.ports import Disruption, EvictionEvent, PodRef
+from webhook.eviction.ports import Dependencies, Disruption, EvictionEvent, PodRef
 from webhook.flowcontrol.loop import WriteBehind
 from webhook.inventory.evictions import Eviction
 from webhook.inventory.pod_groups import is_leaving

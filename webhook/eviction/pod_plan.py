@@ -80,7 +80,7 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     cause: StepReason | None = None
     because: str = ""
     limit: Limit | None = None
-    """The limit that is reached; `gates` sets it."""
+    """The limit that is reached; `Room.until` sets it."""
 
 
 class Going(msgspec.Struct, frozen=True, gc=False):

@@ -21,10 +21,10 @@ from webhook.eviction.conditions import (
     updated,
 )
 from webhook.eviction.core import Core
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import RENEW_SECONDS, rule_event
 from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Dependencies
 from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.flowcontrol.loop import LastingFault

@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import disruption_of
 from webhook.eviction.ledger import Failure, Moment
 from webhook.eviction.pod_plan import Going, Unit, together_with
-from webhook.eviction.ports import BudgetLimit, EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import BudgetLimit, Dependencies, EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.room import Room, allowed_by
 from webhook.eviction.upkeep import Attempt
 from webhook.inventory.evictions import Eviction

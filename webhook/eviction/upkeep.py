@@ -14,7 +14,6 @@ from msgspec import structs
 from webhook.api.claims import ResourceClaim
 from webhook.api.pods import Pod
 from webhook.eviction.core import RETRY_MOST_SECONDS
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.ledger import (
     MINUTE_SECONDS,
     BudgetAnswers,
@@ -27,7 +26,7 @@ from webhook.eviction.ledger import (
     lasting_claims,
 )
 from webhook.eviction.pod_plan import Going, stuck_at
-from webhook.eviction.ports import BudgetLimit, EvictionOutcome
+from webhook.eviction.ports import BudgetLimit, Dependencies, EvictionOutcome
 from webhook.eviction.profiles import Profile, owner_of
 from webhook.eviction.room import PROBE_SECONDS, Room, allowed_by
 from webhook.flowcontrol.rates import exponential_seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import WorkerSettings
 
 EXPECTED = {
     "mode": Mode.OBSERVE,

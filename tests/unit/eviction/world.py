@@ -17,9 +17,8 @@ from tests.builders import NOW
 from webhook.api.budgets import DisruptionBudget, needs_disruption
 from webhook.api.meta import ObjectMeta
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
+from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, PodRef, WorkerSettings, WriteFailure
 from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol import rates as flowcontrol
 from webhook.inventory.pod_groups import is_leaving

@@ -21,8 +21,8 @@ from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.leader import RELEASE_SECONDS
 from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
-from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import WorkerSettings
 from webhook.flowcontrol.loop import Throttle
 from webhook.runtime import Stage, Stages, causes
 
