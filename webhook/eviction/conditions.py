@@ -9,10 +9,12 @@ Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -31,8 +33,9 @@ _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
 _NAMED_MOST: Final = 3
-"""Claims, PodGroups and windows of each kind that a message names: those with most pods, or the first to open."""
+"""Claims, PodGroups, windows and pods of each kind that a message names."""
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
+_Named = TypeVar("_Named", str, tuple[str, str])
 
 
 def is_canary(rule: DeviceTaintRule) -> bool:
@@ -78,79 +81,49 @@ _WORKING: Final = frozenset(
 )
 
 
-class LimitedPods(NamedTuple):
-    """Pods that a limit holds back: the limit by its field in the policy, how many, and the first by name."""
-
-    limit: str
-    pods: int
-    first: tuple[str, ...]
-
-
-class ClosedWindow(NamedTuple):
-    """Pods that wait for a window: when it opens, by `openings.opening_text`, empty if unknown; and how many."""
-
-    opens: str
-    pods: int
-
-
-class WaitingForPod(NamedTuple):
-    """Pods that wait for another one that they go together with, by `namespace/name`; `state`: that of the other."""
-
-    pod: str
-    state: str
-    pods: int
-
-
-class HeldByPodGroup(NamedTuple):
-    """Pods that are not evicted, because a PodGroup, by `namespace/name`, keeps their claims reserved."""
-
-    pod_group: str
-    pods: int
-
-
-class ReturningPods(NamedTuple):
-    """Pods that come back to a device through a claim, by `namespace/name`, and the owner that makes them."""
-
-    claim: str
-    owner: str
-    pods: int
-
-
-class Progress(NamedTuple):
-    """Progress of the eviction for one rule. Counts are of pods; blocked, held and limited pods are pending too.
-
-    `limited`: by limit, none twice. `stalled`: limits have let no pod go for a while. `stuck`: pods, by
-    `namespace/name`, that are terminating for too long. `paused`: the end of the policy's pause, and its reason.
-    `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
-    are never evicted, such as those of DaemonSets. `closed` and `completing`: pods that wait for a window, or are left
-    to complete; neither is due. `next_due`: the earliest due time of the pods not due yet.
-    `waiting_for`: pods that wait for another one of their unit; `held_back`: how many of them because that is on hold.
-    `held_by` and `returning`: pods that are not evicted, since that would free no device; they are not pending.
-    `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
-    """
+@dataclass(slots=True)
+class Progress:
+    """Progress of the eviction for one rule. Counts are of pods; blocked, held and limited pods are pending too."""
 
     pending: int = 0
-    namespaces: int = 0
+    namespaces: set[str] = field(default_factory=set)
+    """Those of pending pods."""
     due: int = 0
     blocked: int = 0
+    """A disruption budget, or another error of the API server, refused their last attempt."""
     held: int = 0
-    limited: tuple[LimitedPods, ...] = ()
+    limited: dict[str, list[str]] = field(default_factory=dict)
+    """By the limit that holds them back, as its field in the policy: pods, by `namespace/name`."""
     stalled: bool = False
-    closed: tuple[ClosedWindow, ...] = ()
+    """Whether limits have let no pod go for a while."""
+    closed: Counter[str] = field(default_factory=Counter)
+    """Those that wait for a window, by `opening_text` of `pod_plan`, which is empty if unknown; none is due."""
     completing: int = 0
-    waiting_for: tuple[WaitingForPod, ...] = ()
+    """Those that are left to complete; none is due."""
+    waiting_for: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Those that wait for another one of their unit, by that one, as `namespace/name`, and its state."""
     held_back: int = 0
-    stuck: tuple[str, ...] = ()
+    """How many of them because that one is on hold."""
+    stuck: list[str] = field(default_factory=list)
+    """Pods, by `namespace/name`, that are terminating for too long."""
     paused: tuple[datetime, str] | None = None
+    """The end of the policy's pause, and its reason."""
     evicted: int = 0
     finished: bool = False
     """Whether the condition said so before."""
     skipped: int = 0
-    held_by: tuple[HeldByPodGroup, ...] = ()
-    returning: tuple[ReturningPods, ...] = ()
+    """Those that are never evicted, such as those of DaemonSets."""
+    held_by: Counter[str] = field(default_factory=Counter)
+    """Those whose claims a PodGroup, by `namespace/name`, keeps reserved: their eviction would free no device."""
+    returning: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Those that come back to a device through a claim, by `namespace/name`, and the owner that makes them."""
     tolerating_scheduling: int = 0
     next_due: datetime | None = None
+    """The earliest due time of those not due yet."""
     settled: bool = True
+    """Whether enough time has passed since the rule appeared for the caches to know each allocation made before it."""
+    openings: dict[int, str] = field(default_factory=dict)
+    """While this is counted: when the windows of each unit open, by its id()."""
 
 
 def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> ConditionState:
@@ -176,7 +149,7 @@ def _state_of_pending(progress: Progress) -> ConditionReason:
     held = progress.held + progress.held_back
     if progress.paused is not None and progress.due > held:
         return ConditionReason.PAUSED
-    limited = sum(each.pods for each in progress.limited) if progress.stalled else 0
+    limited = sum(map(len, progress.limited.values())) if progress.stalled else 0
     if progress.due > progress.blocked + held + limited:
         return ConditionReason.EVICTING
     causes = {
@@ -193,14 +166,14 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
     yield f"{counted(progress.evicted, 'pod')} evicted"
     if progress.pending:
         what = "pending" if acts else "would be evicted"
-        yield f"{counted(progress.pending, 'pod')} {what} in {counted(progress.namespaces, 'namespace')}"
+        yield f"{counted(progress.pending, 'pod')} {what} in {counted(len(progress.namespaces), 'namespace')}"
         yield from _causes(progress)
     elif acts and not progress.settled and not stopped:
         yield "waiting until all allocations made before the taint are known"
     if progress.next_due is not None:
         yield f"next due {format_time(progress.next_due)}"
     if progress.stuck:
-        yield f"{len(progress.stuck)} stuck in Terminating ({_names(progress.stuck[:3], len(progress.stuck))})"
+        yield f"{len(progress.stuck)} stuck in Terminating ({_names(progress.stuck)})"
     yield from _in_vain(progress)
     if progress.skipped:
         yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods, action: skip)"
@@ -210,12 +183,12 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
 
 def _in_vain(progress: Progress) -> Iterable[str]:
     """Which pods are left alone, because their eviction would free no device, and what frees it."""
-    for claim, owner, pods in sorted(progress.returning, key=_most_first)[:_NAMED_MOST]:
+    for (claim, owner), pods in _most_first(progress.returning)[:_NAMED_MOST]:
         yield (
             f"{counted(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
             "allocated while its pods are replaced one by one; scale the owner to 0 and back to free the device"
         )
-    for group, pods in sorted(progress.held_by, key=_most_first)[:_NAMED_MOST]:
+    for group, pods in _most_first(progress.held_by)[:_NAMED_MOST]:
         yield f"{counted(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
     more = max(len(progress.returning) - _NAMED_MOST, 0) + max(len(progress.held_by) - _NAMED_MOST, 0)
     if more:
@@ -228,8 +201,8 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{progress.blocked} blocked"
     if progress.held:
         yield f"{progress.held} held"
-    for limit, pods, first in progress.limited:
-        yield f"{pods} limited by {limit} ({_names(first, pods)})"
+    for limit, pods in sorted(progress.limited.items()):
+        yield f"{len(pods)} limited by {limit} ({_names(pods)})"
     yield from _waiting_for_windows(progress.closed)
     if progress.completing:
         yield f"{progress.completing} left to complete"
@@ -239,37 +212,38 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")
 
 
-def _waiting_for_windows(windows: Iterable[ClosedWindow]) -> Iterable[str]:
-    closed = sorted(windows, key=_first_to_open)
+def _waiting_for_windows(windows: Counter[str]) -> Iterable[str]:
+    closed = sorted(windows.items(), key=_first_to_open)
     for opens, pods in closed[:_NAMED_MOST]:
         yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
-    more = sum(each.pods for each in closed[_NAMED_MOST:])
+    more = sum(pods for _, pods in closed[_NAMED_MOST:])
     if more:
         yield f"{more} more waiting for other windows"
 
 
-def _waiting_for_pods(waiting: Iterable[WaitingForPod]) -> Iterable[str]:
-    others = sorted(waiting, key=_most_first)
-    for pod, state, pods in others[:_NAMED_MOST]:
+def _first_to_open(window: tuple[str, int]) -> tuple[datetime, str]:
+    """By time, whatever the zone in which it is written; those whose time is not known come last."""
+    time = window[0].partition(" ")[0]
+    return datetime.fromisoformat(time) if time else _LAST, window[0]
+
+
+def _waiting_for_pods(waiting: Counter[tuple[str, str]]) -> Iterable[str]:
+    others = _most_first(waiting)
+    for (pod, state), pods in others[:_NAMED_MOST]:
         yield f"{pods} waiting for {pod}, which is {state}"
-    more = sum(each.pods for each in others[_NAMED_MOST:])
+    more = sum(pods for _, pods in others[_NAMED_MOST:])
     if more:
         yield f"{more} more waiting for other pods"
 
 
-def _most_first(each: HeldByPodGroup | ReturningPods | WaitingForPod) -> int:
-    return -each.pods
+def _most_first(counts: Counter[_Named]) -> list[tuple[_Named, int]]:
+    """Return what most pods wait for first, and else by name."""
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
-def _first_to_open(window: ClosedWindow) -> datetime:
-    """By time, whatever the zone in which it is written; those whose time is not known come last."""
-    time = window.opens.partition(" ")[0]
-    return datetime.fromisoformat(time) if time else _LAST
-
-
-def _names(first: tuple[str, ...], count: int) -> str:
-    more = count - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
+def _names(pods: Sequence[str]) -> str:
+    more = len(pods) - _NAMED_MOST
+    return ", ".join(sorted(pods)[:_NAMED_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- the in-tree controller's --------------------------------------------------------------------

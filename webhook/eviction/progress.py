@@ -10,21 +10,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.rules import DeviceTaintRule
-from webhook.eviction.conditions import (
-    ClosedWindow,
-    HeldByPodGroup,
-    ImpactForecast,
-    LimitedPods,
-    Progress,
-    ReturningPods,
-    WaitingForPod,
-)
+from webhook.eviction.conditions import ImpactForecast, Progress
 from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, exemption, opening_text, state_text
 from webhook.eviction.ports import LimitKind
 from webhook.flowcontrol.workqueue import TimeSlice
@@ -36,78 +26,29 @@ from webhook.policy.windows import state_of
 if TYPE_CHECKING:
     from webhook.eviction.core import Core
 
-_NAMED_MOST: Final = 3
 _KEPT_SECONDS: Final = 0.5
 """One scrape asks for every number, and a count looks at all pods that are due."""
 _EXEMPT: Final = frozenset({StepReason.MIRROR, StepReason.DAEMON, StepReason.SKIPPED})
 
 
-@dataclass(slots=True)
-class _Count:
-    """The pods of one rule at one moment."""
-
-    namespaces: set[str] = field(default_factory=set)
-    pending: int = 0
-    due: int = 0
-    blocked: int = 0
-    held: int = 0
-    skipped: int = 0
-    completing: int = 0
-    held_back: int = 0
-    next_due: datetime | None = None
-    limited: dict[LimitKind, list[str]] = field(default_factory=dict)
-    closed: Counter[str] = field(default_factory=Counter)
-    waiting_for: Counter[tuple[str, str]] = field(default_factory=Counter)
-    held_by: Counter[str] = field(default_factory=Counter)
-    returning: Counter[tuple[str, str]] = field(default_factory=Counter)
-    stuck: list[str] = field(default_factory=list)
-    openings: dict[int, str] = field(default_factory=dict)
-    """By id() of the unit: when its windows open."""
-
-
 async def progress_of(core: Core, rule_uid: str) -> Progress:
     """Counts the pods that a rule hits, in time slices: by one plan, and by who is in line meanwhile."""
-    made, count, timeslice = core.plan, _Count(), TimeSlice(clock=core.deps.clock.seconds)
+    made, count, timeslice = core.plan, Progress(), TimeSlice(clock=core.deps.clock.seconds)
     figures = made.rules.get(rule_uid)
     if figures is not None and not figures.stopped:
         for key in await core.pods_of(rule_uid):
             await timeslice.pause()
             _add(core, count, key, rule_uid)
     for uid, key in core.room.given_up.items():
-        if any(rule == rule_uid for rule, _ in _rules_of(core, key, uid)):
-            count.stuck.append(key)
+        pod, eviction = core.deps.inventory.pods.get(key), core.affected.hit.get(key)
+        if pod is not None and pod.meta.uid == uid and eviction is not None:
+            count.stuck += [key for rule, _ in eviction.rules if rule == rule_uid]
     pause = core.deps.paused()
-    limited = [
-        LimitedPods(kind.value, len(keys), tuple(sorted(keys)[:_NAMED_MOST]))
-        for kind, keys in sorted(count.limited.items())
-    ]
-    return Progress(
-        pending=count.pending,
-        namespaces=len(count.namespaces),
-        due=count.due,
-        blocked=count.blocked,
-        held=count.held,
-        limited=tuple(limited),
-        closed=tuple([ClosedWindow(*each) for each in sorted(count.closed.items())]),
-        completing=count.completing,
-        waiting_for=tuple([WaitingForPod(*names, pods) for names, pods in sorted(count.waiting_for.items())]),
-        held_back=count.held_back,
-        stuck=tuple(sorted(count.stuck)),
-        paused=None if pause is None else (pause.until, pause.why),
-        skipped=count.skipped,
-        held_by=tuple([HeldByPodGroup(*each) for each in sorted(count.held_by.items())]),
-        returning=tuple([ReturningPods(*names, pods) for names, pods in sorted(count.returning.items())]),
-        next_due=count.next_due,
-    )
+    count.paused = None if pause is None else (pause.until, pause.why)
+    return count
 
 
-def _rules_of(core: Core, key: str, uid: str) -> tuple[tuple[str, str], ...]:
-    pod = core.deps.inventory.pods.get(key)
-    eviction = core.affected.hit.get(key) if pod is not None and pod.meta.uid == uid else None
-    return () if eviction is None else eviction.rules
-
-
-def _add(core: Core, count: _Count, key: str, rule_uid: str) -> None:
+def _add(core: Core, count: Progress, key: str, rule_uid: str) -> None:
     pod = core.deps.inventory.pods.get(key)
     uid = "" if pod is None else pod.meta.uid
     each, wait = core.plan.going.get(uid), core.plan.waits.get(uid)
@@ -135,7 +76,7 @@ def _add(core: Core, count: _Count, key: str, rule_uid: str) -> None:
             pass
 
 
-def _pend(count: _Count, namespace: str) -> None:
+def _pend(count: Progress, namespace: str) -> None:
     count.pending += 1
     count.namespaces.add(namespace)
 
@@ -145,7 +86,7 @@ def _was_refused(core: Core, uid: str) -> bool:
     return failure is not None and failure.blocked
 
 
-def _add_going(core: Core, count: _Count, each: Going, wait: Wait | None) -> None:
+def _add_going(core: Core, count: Progress, each: Going, wait: Wait | None) -> None:
     """A pod that goes, now or later, by what it waits for."""
     if not core.acts:
         count.due += 1
@@ -174,7 +115,7 @@ def _add_going(core: Core, count: _Count, each: Going, wait: Wait | None) -> Non
             _add_in_line(core, count, each)
 
 
-def _add_in_line(core: Core, count: _Count, each: Going) -> None:
+def _add_in_line(core: Core, count: Progress, each: Going) -> None:
     wait = core.line.wait_of(each.uid)
     limit = None if wait is None else wait.limit
     if limit is None or limit.kind is LimitKind.BUDGET:
@@ -183,7 +124,7 @@ def _add_in_line(core: Core, count: _Count, each: Going) -> None:
         count.limited.setdefault(limit.kind, []).append(each.key)
 
 
-def _opening(core: Core, count: _Count, each: Going, unit: Unit | None) -> str:
+def _opening(core: Core, count: Progress, each: Going, unit: Unit | None) -> str:
     if unit is None:
         return opening_text([each.profile.settings], core.deps.clock.now())
     known = count.openings.get(id(unit))
@@ -193,7 +134,7 @@ def _opening(core: Core, count: _Count, each: Going, unit: Unit | None) -> str:
     return known
 
 
-def _count_early(count: _Count, each: Going, unit: Unit | None) -> None:
+def _count_early(count: Progress, each: Going, unit: Unit | None) -> None:
     due = each.due if unit is None else unit.due
     count.next_due = due if count.next_due is None else min(count.next_due, due)
 

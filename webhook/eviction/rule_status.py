@@ -237,7 +237,7 @@ class RuleStatusUpdater:
         if self._deps.mode is Mode.REPLACEMENT and not is_canary(rule):
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
             evicted = self._ceilings.tally_of(rule).evicted
-            theirs = in_tree_condition(rule.taint.effect, progress.pending, progress.namespaces, evicted, forecast)
+            theirs = in_tree_condition(rule.taint.effect, progress.pending, len(progress.namespaces), evicted, forecast)
             conditions.append(updated(known, IN_TREE, theirs, generation, now, any_change=True))
         trusted = self._deps.trusted()
         contested = state.expiry.condition(rule) if trusted else state.expiry.known(rule)
@@ -280,7 +280,7 @@ class RuleStatusUpdater:
             known = condition_of(rule.conditions, EVICTION)
             if known is not None and known.observed_generation == rule.generation:
                 # By a version that kept its count elsewhere: it stays finished for those who wait for that.
-                progress = progress._replace(finished=known.reason == ConditionReason.COMPLETED)
+                progress.finished = known.reason == ConditionReason.COMPLETED
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:
@@ -303,14 +303,12 @@ class RuleStatusUpdater:
         return self._core.announcements.announced_at(rule) is not None
 
     async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
-        counted, evicted = await progress_of(self._core, rule.meta.uid), self._ceilings.tally_of(rule).total
+        progress = await progress_of(self._core, rule.meta.uid)
         settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
-        progress = counted._replace(
-            stalled=self._stalled(state, counted, evicted),
-            evicted=evicted,
-            tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)),
-            settled=settled_in <= 0 and self._is_announced(rule),
-        )
+        progress.evicted = self._ceilings.tally_of(rule).total
+        progress.stalled = self._stalled(state, progress, progress.evicted)
+        progress.tolerating_scheduling = len(tolerating_scheduling(self._deps.inventory, rule))
+        progress.settled = settled_in <= 0 and self._is_announced(rule)
         return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds
 
     def _stalled(self, state: _RuleState, progress: Progress, evicted: int) -> bool:

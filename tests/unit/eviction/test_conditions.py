@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -12,15 +13,10 @@ from webhook.api.rules import EVICTED_PODS, Condition, evicted_pods
 from webhook.eviction.conditions import (
     EVICTION,
     IN_TREE,
-    ClosedWindow,
     ConditionReason,
     ConditionState,
-    HeldByPodGroup,
     ImpactForecast,
-    LimitedPods,
     Progress,
-    ReturningPods,
-    WaitingForPod,
     announced_at,
     eviction_condition,
     in_tree_condition,
@@ -38,7 +34,7 @@ POD = PodRef("ml", "pod", "uid-pod")
 END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 
 
-OVERALL = (LimitedPods("overall", 2, ("ml/x", "ml/y")),)
+OVERALL = {"overall": ["ml/y", "ml/x"]}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +126,7 @@ def test_in_tree_condition_of_effect_none(forecast: ImpactForecast, expected: st
         (Progress(pending=2, due=1, paused=(NOW, "")), ConditionReason.PAUSED),
         (Progress(pending=2, due=1, held=1, paused=(NOW, "")), ConditionReason.HELD),
         (Progress(pending=2, paused=(NOW, "")), ConditionReason.WAITING),
-        (Progress(paused=(NOW, ""), stuck=("ml/pod",), evicted=1), ConditionReason.COMPLETED),
+        (Progress(paused=(NOW, ""), stuck=["ml/pod"], evicted=1), ConditionReason.COMPLETED),
     ],
 )
 def test_state_of_an_eviction(progress: Progress, state: ConditionReason) -> None:
@@ -140,13 +136,12 @@ def test_state_of_an_eviction(progress: Progress, state: ConditionReason) -> Non
 
 
 def test_message_names_what_holds_pods_up() -> None:
-    owner = LimitedPods("perOwnerUnavailable", 5, ("ml/a", "ml/b", "ml/c"))
     progress = Progress(
         pending=9,
-        namespaces=1,
+        namespaces={"ml"},
         due=9,
-        limited=(*OVERALL, owner),
-        stuck=("ml/s", "ml/t", "ml/u", "ml/v"),
+        limited={"perOwnerUnavailable": ["ml/d", "ml/a", "ml/b", "ml/c", "ml/e"], **OVERALL},
+        stuck=["ml/v", "ml/t", "ml/u", "ml/s"],
         paused=(NOW, "storage maintenance"),
     )
     assert eviction_condition(progress, acts=True)[2] == (
@@ -160,7 +155,7 @@ def test_message_names_what_holds_pods_up() -> None:
 def test_message_tells_everything_there_is() -> None:
     progress = Progress(
         pending=5,
-        namespaces=2,
+        namespaces={"ml", "web"},
         due=3,
         blocked=1,
         held=1,
@@ -168,7 +163,7 @@ def test_message_tells_everything_there_is() -> None:
         skipped=2,
         tolerating_scheduling=1,
         next_due=NOW,
-        closed=(ClosedWindow("2026-06-01T22:00:00+02:00 (Europe/Berlin)", 7), ClosedWindow("", 8)),
+        closed=Counter({"": 8, "2026-06-01T22:00:00+02:00 (Europe/Berlin)": 7}),
         completing=6,
     )
     assert eviction_condition(progress, acts=True)[2] == (
@@ -179,31 +174,31 @@ def test_message_tells_everything_there_is() -> None:
     )
 
 
-def opening(hour: int, offset: str, pods: int) -> ClosedWindow:
-    return ClosedWindow(f"2026-06-01T{hour}:00:00{offset}:00 (Zone)", pods)
+def opening(hour: int, offset: str, pods: int) -> tuple[str, int]:
+    return f"2026-06-01T{hour}:00:00{offset}:00 (Zone)", pods
 
 
 def test_message_names_the_windows_that_open_first_and_counts_the_others() -> None:
     """By time, not by text: ten o'clock at night in Berlin is before five o'clock in New York."""
     first, second, third = opening(22, "+02", 1), opening(17, "-04", 2), opening(22, "+00", 3)
-    named = [f"{each.pods} waiting for a window that opens at {each.opens}" for each in (first, second, third)]
+    named = [f"{pods} waiting for a window that opens at {opens}" for opens, pods in (first, second, third)]
 
-    def windows(*closed: ClosedWindow) -> list[str]:
-        message = eviction_condition(Progress(pending=9, closed=closed), acts=True)[2]
+    def windows(*closed: tuple[str, int]) -> list[str]:
+        message = eviction_condition(Progress(pending=9, closed=Counter(dict(closed))), acts=True)[2]
         return [part for part in message.split("; ") if "waiting" in part]
 
     assert windows(third, second, first) == named
-    assert windows(second, ClosedWindow("", 4), third, first) == [*named, "4 more waiting for other windows"]
+    assert windows(second, ("", 4), third, first) == [*named, "4 more waiting for other windows"]
     late = opening(23, "+00", 5)
-    assert windows(late, ClosedWindow("", 4), third, first, second) == [*named, "9 more waiting for other windows"]
-    assert windows(ClosedWindow("", 4), first) == [named[0], "4 waiting for a window"]
+    assert windows(late, ("", 4), third, first, second) == [*named, "9 more waiting for other windows"]
+    assert windows(("", 4), first) == [named[0], "4 waiting for a window"]
 
 
 def test_message_names_the_pods_that_most_others_wait_for_and_counts_the_rest() -> None:
-    waiting = tuple(WaitingForPod(f"ml/p{number}", "on hold", number) for number in range(1, 6))
+    waiting = [((f"ml/p{number}", "on hold"), number) for number in range(1, 6)]
 
-    def named(*others: WaitingForPod) -> list[str]:
-        message = eviction_condition(Progress(pending=15, waiting_for=others), acts=True)[2]
+    def named(*others: tuple[tuple[str, str], int]) -> list[str]:
+        message = eviction_condition(Progress(pending=15, waiting_for=Counter(dict(others))), acts=True)[2]
         return [part for part in message.split("; ") if "waiting" in part]
 
     first = [f"{number} waiting for ml/p{number}, which is on hold" for number in (5, 4, 3)]
@@ -224,8 +219,8 @@ def test_allocations_are_waited_for_where_pods_are_to_go(acts: bool, stopped: st
 
 
 def test_message_names_the_claims_and_pod_groups_of_most_pods() -> None:
-    claims = tuple(ReturningPods(f"ml/c{number}", "", number) for number in range(1, 6))
-    groups = tuple(HeldByPodGroup(f"ml/g{number}", number) for number in range(1, 5))
+    claims = Counter({(f"ml/c{number}", ""): number for number in range(1, 6)})
+    groups = Counter({f"ml/g{number}": number for number in range(1, 5)})
     parts = eviction_condition(Progress(returning=claims, held_by=groups), acts=True)[2].split("; ")
     said = " ".join(parts)
     assert [f"ml/c{number}" in said for number in range(1, 6)] == [False, False, True, True, True]

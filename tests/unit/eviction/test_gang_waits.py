@@ -390,7 +390,7 @@ def test_members_that_failed_at_the_same_time_wait_for_their_own_retry() -> None
     world.add(rule())
     world.settle()
     found = progress(world)
-    assert (found.due, found.waiting_for) == (2, ())
+    assert (found.due, found.waiting_for) == (2, {})
     assert causes(world) == {"failed": 2}
 
 
@@ -422,4 +422,4 @@ def test_first_of_the_pods_that_are_due_last_is_named() -> None:
     gang(world, "b", after=50)
     world.add(claim("c", tolerates(50), tolerates(60), devices=("gpu-c",)), pod("c", gang="train"), rule())
     world.advance(20)
-    assert [each.pod for each in progress(world).waiting_for] == ["ml/b"]
+    assert [other for other, _ in progress(world).waiting_for] == ["ml/b"]

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.unit.eviction.objects import claim, owned, pod, rule, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.conditions import LimitedPods, Progress
+from webhook.eviction.conditions import Progress
 from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionProfile
 
@@ -68,7 +68,7 @@ def test_rule_that_is_limited_when_it_is_first_looked_at_has_not_been_for_long()
     """H4: a new leader knows pods that wait before it first looks at their rule."""
     world = stuck(LIMITS["overall"])
     status = world.worker.rules
-    limited = Progress(pending=8, due=8, limited=(LimitedPods("overall", 8, ("ml/web-2",)),))
+    limited = Progress(pending=8, due=8, limited={"overall": [f"ml/web-{number}" for number in range(8)]})
     state = status._state_of(rule("new"))
     assert not status._stalled(state, limited, 0)
     world.advance(29)
@@ -82,7 +82,7 @@ def test_rule_that_was_idle_for_long_is_limited_only_after_the_same_time() -> No
     world = stuck(LIMITS["overall"])
     idle = rule("other", effect="None", selector=DeviceSelector(device="other-0"))
     status = world.worker.rules
-    limited = Progress(pending=1, due=1, limited=(LimitedPods("overall", 1, ("ml/other",)),))
+    limited = Progress(pending=1, due=1, limited={"overall": ["ml/other"]})
     world.advance(25)
     world.add(claim("other", devices=("other-0",)), pod("other"), idle)
     world.advance(120)
