@@ -28,6 +28,7 @@ RELEASED: Final = f"{OWN_GROUP}/Released"
 IN_TREE: Final = "EvictionInProgress"
 CANARY: Final = "device-taint-webhook-canary"
 CANARY_DRIVER: Final = "canary.devicetaint.io"
+UNSETTLED: Final = "waiting until all allocations made before the taint are known"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
@@ -169,11 +170,11 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
         yield f"{counted(progress.pending, 'pod')} {what} in {counted(len(progress.namespaces), 'namespace')}"
         yield from _causes(progress)
     elif acts and not progress.settled and not stopped:
-        yield "waiting until all allocations made before the taint are known"
+        yield UNSETTLED
     if progress.next_due is not None:
         yield f"next due {format_time(progress.next_due)}"
     if progress.stuck:
-        yield f"{len(progress.stuck)} stuck in Terminating ({_names(progress.stuck)})"
+        yield f"{len(progress.stuck)} stuck in Terminating ({first_of(sorted(progress.stuck))})"
     yield from _in_vain(progress)
     if progress.skipped:
         yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods, action: skip)"
@@ -202,7 +203,7 @@ def _causes(progress: Progress) -> Iterable[str]:
     if progress.held:
         yield f"{progress.held} held"
     for limit, pods in sorted(progress.limited.items()):
-        yield f"{len(pods)} limited by {limit} ({_names(pods)})"
+        yield f"{len(pods)} limited by {limit} ({first_of(sorted(pods))})"
     yield from _waiting_for_windows(progress.closed)
     if progress.completing:
         yield f"{progress.completing} left to complete"
@@ -241,9 +242,10 @@ def _most_first(counts: Counter[_Named]) -> list[tuple[_Named, int]]:
     return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
-def _names(pods: Sequence[str]) -> str:
-    more = len(pods) - _NAMED_MOST
-    return ", ".join(sorted(pods)[:_NAMED_MOST]) + (f" and {more} more" if more > 0 else "")
+def first_of(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
+    more = len(names) - _NAMED_MOST
+    return ", ".join(names[:_NAMED_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- the in-tree controller's --------------------------------------------------------------------

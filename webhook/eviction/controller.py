@@ -25,7 +25,7 @@ from webhook.eviction.events import PodEventKind, Telling
 from webhook.eviction.line import Line, Taking
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
-from webhook.eviction.pod_plan import Going, Unit
+from webhook.eviction.pod_plan import Unit
 from webhook.eviction.ports import Dependencies, PodRef
 from webhook.eviction.profiles import owner_of
 from webhook.eviction.progress import WaitCause, WaitingPods
@@ -58,12 +58,10 @@ class Controller:
         core = self._core = Core.build(deps, in_tree)
         self._deps = deps
         self.rules = RuleStatusUpdater(core)
-        self.upkeep = Upkeep(deps, core.view, core.ledger, core.room, core.affected.touch)
+        self.upkeep = Upkeep(deps, core.room, core.affected.touch)
         telling = Telling(deps, core.recorder, core.ledger.granted, self._spare)
         self.planner = planner = Planner(core, self.upkeep, telling)
-        self._sender = Sender(
-            deps, core.room, planner.goes, planner.goes_alone, on_sent=self._ask, eviction_of=planner.eviction_of
-        )
+        self._sender = Sender(deps, core.room, planner, self.upkeep)
         self._waiting = WaitingPods(core)
         self._faults: dict[str, LastingFault] = {}
         """Why requests to evict pods fail, by uid."""
@@ -475,11 +473,6 @@ class Controller:
         if pod is None or pod.meta.uid != uid:
             self._core.recorder.forget(uid)
             self._faults.pop(uid, None)
-
-    def _ask(self, each: Going) -> None:
-        pod = self._deps.inventory.pods.get(each.key)
-        if pod is not None and pod.meta.uid == each.uid:
-            self.upkeep.ask(pod)
 
     def _tell(self, attempt: Attempt) -> None:
         each, outcome, recorder = attempt.each, attempt.outcome, self._core.recorder

@@ -17,7 +17,7 @@ from webhook.api.meta import format_time
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
-from webhook.eviction.conditions import ConditionReason
+from webhook.eviction.conditions import ConditionReason, first_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import EvictionPlan, Going, StepReason, Wait, opening_text, together_with
 from webhook.eviction.ports import Dependencies, Disruption, EvictionEvent, PodRef
@@ -25,7 +25,6 @@ from webhook.flowcontrol.loop import WriteBehind
 from webhook.inventory.evictions import Eviction
 from webhook.inventory.pod_groups import is_leaving
 
-_REASONS_MOST: Final = 3
 _STEP: Final = 256
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
 log = logging.getLogger(__name__)
@@ -79,9 +78,7 @@ def pod_event(mode: Mode, kind: PodEventKind, pod: PodRef, eviction: Eviction, t
 
 
 def _why(eviction: Eviction) -> str:
-    reasons = eviction.reasons
-    more = len(reasons) - _REASONS_MOST
-    return ", ".join(map(str, reasons[:_REASONS_MOST])) + (f" and {more} more" if more > 0 else "")
+    return first_of([str(reason) for reason in eviction.reasons])
 
 
 _RULE_REASONS: Final = {

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from webhook.api.claims import ResourceClaim
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
-from webhook.eviction.conditions import RELEASED, ConditionState, updated
+from webhook.eviction.conditions import RELEASED, UNSETTLED, ConditionState, first_of, updated
 from webhook.eviction.core import Core
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
@@ -31,9 +31,7 @@ DOUBT_SECONDS: Final = 30.0
 """How long the inventory may be out of date before True becomes Unknown, and how often that is looked at."""
 _WAIT_SECONDS: Final = 0.5
 """How often to check whether the changes of claims are known."""
-_USERS_MOST: Final = 3
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so it is not known which devices count"
-_WAITING: Final = "waiting until all allocations made before the taint are known"
 _OUTDATED: Final = "it is not certain that all changes of the cluster are known"
 _NO_DEVICES: Final = "no allocation holds a selected device, but none is published either: check the selector"
 _FREE: Final = "no allocation holds a selected device"
@@ -299,7 +297,7 @@ class ReleasedConditions:
 _MESSAGES: Final = {
     ReleasedReason.RELEASED: _FREE,
     ReleasedReason.NO_DEVICES: _NO_DEVICES,
-    ReleasedReason.WAITING: _WAITING,
+    ReleasedReason.WAITING: UNSETTLED,
     ReleasedReason.OUTDATED: _OUTDATED,
     ReleasedReason.SELECTOR_NOT_JUDGED: _NOT_JUDGED,
 }
@@ -325,11 +323,6 @@ def in_use_message(holders: Holders) -> str:
     """Who holds the devices, for people: `2 claims hold devices: ml/a (pod a, pod b), ml/c (no pod)`."""
     count = f"more than {holders.claims}" if holders.more else str(holders.claims)
     what = "1 claim holds devices" if count == "1" else f"{count} claims hold devices"
-    named = ", ".join(f"{claim} ({_users(users)})" for claim, users in holders.first)
+    named = ", ".join(f"{claim} ({first_of(users) or 'no pod'})" for claim, users in holders.first)
     rest = holders.claims - len(holders.first)
     return f"{what}: {named}" + (f" and {'at least ' if holders.more else ''}{rest} more" if rest else "")
-
-
-def _users(users: tuple[str, ...]) -> str:
-    rest = len(users) - _USERS_MOST
-    return ", ".join(users[:_USERS_MOST] or ("no pod",)) + (f" and {rest} more" if rest > 0 else "")

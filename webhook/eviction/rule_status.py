@@ -123,7 +123,7 @@ class RuleStatusUpdater:
         if expiring.changed:
             return _SOON_SECONDS
         if expiring.failed:
-            expiring = ExpiryStep(self._retry(name), failed=True)
+            expiring = ExpiryStep(self._core.rules.add_rate_limited(name), failed=True)
         outlook = self.released.outlook(rule, state.seen_at, state.written)
         period = self._deps.settings.condition_seconds if outlook.period_seconds is None else outlook.period_seconds
         at_once = fresh or last or expiring.write
@@ -144,7 +144,7 @@ class RuleStatusUpdater:
             return _UNTRUSTED_SECONDS
         if not await self._write(rule, state, due.conditions):
             state.generation = None if fresh else rule.generation  # not written, so the generation is still new
-            return self._retry(rule.meta.name)
+            return self._core.rules.add_rate_limited(rule.meta.name)
         if not expiring.failed:
             self._core.rules.forget(rule.meta.name)
         return _SOON_SECONDS if expiring.write else _earliest(due.recheck_seconds, expiring.recheck_seconds)
@@ -173,10 +173,6 @@ class RuleStatusUpdater:
         if known is not None and known.observed_generation == rule.generation and known.status == "False":
             state.seen_at -= self._deps.settings.settle_seconds  # reported before a restart, so settled
         return True
-
-    def _retry(self, name: str) -> float:
-        """Queues a rule again after a failure, with exponential backoff; returns the wait in seconds."""
-        return self._core.rules.add_rate_limited(name)
 
     def _may_write(self, conditions: list[Condition]) -> bool:
         """Whether this process may write these now: its inventory may be out of date, or its lease lost."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.eviction.events import disruption_of
 from webhook.eviction.ledger import Failure, Moment
+from webhook.eviction.planner import Planner
 from webhook.eviction.pod_plan import Going, Unit, together_with
 from webhook.eviction.ports import BudgetLimit, Dependencies, EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.room import Room, allowed_by
-from webhook.eviction.upkeep import Attempt
-from webhook.inventory.evictions import Eviction
+from webhook.eviction.upkeep import Attempt, Upkeep
 
 _CONFLICTS_MOST: Final = 5
 """After this many in a row the pod is read, and goes in whatever version: something may write to it for ever."""
@@ -40,26 +40,12 @@ class _Sending(NamedTuple):
 class Sender:
     """Any number of units may be sent at the same time."""
 
-    def __init__(
-        self,
-        deps: Dependencies,
-        room: Room,
-        goes: Callable[[Unit], bool],
-        goes_alone: Callable[[Going], bool],
-        on_sent: Callable[[Going], None],
-        eviction_of: Callable[[Going], Eviction],
-    ) -> None:
-        """`goes`: whether all of a unit may go now, and no other pod; `goes_alone`: whether a pod of a begun one may.
-
-        `on_sent` is called before the requests of a unit; `eviction_of` returns why a pod goes now.
-        """
+    def __init__(self, deps: Dependencies, room: Room, planner: Planner, upkeep: Upkeep) -> None:
         self._deps = deps
         self._room = room
         self._ledger = room.ledger
-        self._unit_goes = goes
-        self._goes_alone = goes_alone
-        self._on_sent = on_sent
-        self._eviction_of = eviction_of
+        self._planner = planner
+        self._upkeep = upkeep
         self._in_flight = asyncio.Semaphore(deps.settings.workers)
         """A unit has more requests than the task that evicts it."""
         self._preparing: set[asyncio.Timeout] = set()
@@ -95,7 +81,7 @@ class Sender:
 
     async def _send(self, unit: Unit) -> list[Attempt]:
         nothing = [Attempt(each) for each in unit.members]
-        if self.stopping or not self._unit_goes(unit):
+        if self.stopping or not self._planner.goes(unit):
             return nothing
         self._room.begin(Moment(self._deps.clock.now(), self._deps.clock.seconds()))
         asked, taken = self._room.asked_by(unit), self._ledger.taken[unit.members[0].uid]
@@ -119,14 +105,14 @@ class Sender:
         if not whole or not self._may_begin(sending, left):  # all of this took time
             return [*ended, *[Attempt(each) for each in left]]
         for each in left:
-            self._on_sent(each)
+            self._upkeep.ask(each)
         return [*ended, *await asyncio.gather(*[self._request(sending, each) for each in left])]
 
     # --- may it go -------------------------------------------------------------------------------
 
     def _goes(self, sending: _Sending) -> bool:
         """Whether all of it goes, in the way that was decided."""
-        return self._goes_its_way(sending, sending.unit.members) and self._unit_goes(sending.unit)
+        return self._goes_its_way(sending, sending.unit.members) and self._planner.goes(sending.unit)
 
     def _goes_its_way(self, sending: _Sending, pods: Iterable[Going]) -> bool:
         """Whether pods of a unit are still to be asked for, or to be deleted, as was decided."""
@@ -139,7 +125,7 @@ class Sender:
         if len(left) == len(members):
             goes = self._goes(sending)
         else:
-            goes = self._goes_its_way(sending, left) and all(map(self._goes_alone, left))
+            goes = self._goes_its_way(sending, left) and all(map(self._planner.goes_alone, left))
         if not goes or len(members) == 1:
             return goes
         needed = Counter([self._room.needs(each) for each in left if each.uid not in sending.deleted])
@@ -148,11 +134,11 @@ class Sender:
     def _wanted(self, sending: _Sending, each: Going) -> bool:
         """Whether the pod is to go, asked as its request is written: for the rules that hit it then."""
         if sending.number in self._ledger.begun:
-            goes = self._goes_its_way(sending, [each]) and self._goes_alone(each)
+            goes = self._goes_its_way(sending, [each]) and self._planner.goes_alone(each)
         else:
             goes = self._goes(sending)
         if goes:
-            taken, rules = self._ledger.taken[each.uid], self._eviction_of(each).rules
+            taken, rules = self._ledger.taken[each.uid], self._planner.eviction_of(each).rules
             self._ledger.taken[each.uid] = structs.replace(taken, rules=rules, asked=True)
         return goes
 

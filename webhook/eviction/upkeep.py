@@ -19,10 +19,8 @@ from webhook.eviction.ledger import (
     BudgetAnswers,
     Doubt,
     Failure,
-    Ledger,
     Round,
     Taken,
-    View,
     lasting_claims,
 )
 from webhook.eviction.pod_plan import Going, stuck_at
@@ -78,14 +76,10 @@ class Evicted(NamedTuple):
 class Upkeep:
     """Pods go by uid, claims by `namespace/name`."""
 
-    def __init__(
-        self, deps: Dependencies, view: View, ledger: Ledger, room: Room, touch: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, deps: Dependencies, room: Room, touch: Callable[[str, str], None]) -> None:
         """`touch` is called with a pod, by `namespace/name` and uid, of which the ledger says something else now."""
         self._deps = deps
-        self._view = view
-        self._ledger = ledger
-        self._room = room
+        self._room, self._view, self._ledger = room, room.view, room.ledger
         self._touch = touch
         self._timers: list[tuple[float, int, _Timer, str, str]] = []
         """When, and which pod by `namespace/name` and uid."""
@@ -103,9 +97,11 @@ class Upkeep:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def ask(self, pod: Pod) -> None:
+    def ask(self, each: Going) -> None:
         """A request for the pod is sent now. Pods that are there when a round begins belong to it."""
-        uid = pod.meta.uid
+        pod, uid = self._view.inventory.pods.get(each.key), each.uid
+        if pod is None or pod.meta.uid != uid:
+            return
         counted = [key for key in lasting_claims(pod) if self._view.evictions.evicts_users_of(key)]
         self._rounds[uid] = tuple(counted)
         for key in counted:
@@ -435,18 +431,15 @@ class Upkeep:
         """The time until `expire` has something to do; infinite if there is nothing."""
         return max(self._timers[0][0] - self._now, 0.0) if self._timers else math.inf
 
-    def expire(self) -> bool:
-        """Does what time has brought; returns whether there was anything."""
-        found = False
+    def expire(self) -> None:
+        """Does what time has brought."""
         while self._timers and self._timers[0][0] <= self._now:
             _, _, timer, key, uid = heapq.heappop(self._timers)
-            found = True
             pod = self._view.inventory.pods.get(key)
             if timer is _Timer.REPLACEMENT:
                 self._end_wait(uid)
             elif pod is not None and pod.meta.uid == uid and pod.deleting == (timer is _Timer.STUCK):
                 (self._give_up if timer is _Timer.STUCK else self._reopen)(key, pod)
-        return found
 
     def _give_up(self, key: str, pod: Pod) -> None:
         """A pod is terminating for longer than it should: limits count it no longer."""
