@@ -11,10 +11,11 @@ import contextlib
 import faulthandler
 import gc
 import logging
+import math
 import signal
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import uvloop
 
@@ -29,6 +30,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _STDERR: Final = 2
 _LAG_SECONDS: Final = 0.25
 """How often the loop's lag is measured."""
+STALL_SECONDS: Final = 2.0
+"""A gap between two beats that counts as a stall: longer than any single step of the worker."""
+CATCH_UP_SECONDS: Final = 1.0
+"""How long after a stall everything received meanwhile has been read for certain."""
 
 
 async def _nothing() -> None:
@@ -169,6 +174,40 @@ def lag_stage(observe: Callable[[float], None]) -> Stage:
             observe(max(time.monotonic() - due, 0.0))
 
     return Stage(name="loop lag", work=measure)
+
+
+class LoopMonitor:
+    """Beats while the event loop runs; a missing beat is a stall, after which caches are older than they look.
+
+    A container may be frozen, a machine suspended, or the loop blocked. A process that resumes first runs the timers
+    that expired meanwhile, and reads only then what its watches have received, or that they were closed.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` returns seconds that only go forward, from any origin."""
+        self._clock = clock
+        self._beat_at = clock()
+        self._stalled_until = -math.inf
+
+    @property
+    def steady(self) -> bool:
+        """Whether there was no stall just now. It is false right after one, even before the next beat."""
+        now = self._clock()
+        return now - self._beat_at < STALL_SECONDS and now - self._stalled_until >= CATCH_UP_SECONDS
+
+    async def run(self) -> NoReturn:
+        """Beats until it is cancelled."""
+        while True:
+            self._beat()
+            await asyncio.sleep(_LAG_SECONDS)
+
+    def _beat(self) -> None:
+        now = self._clock()
+        seconds = now - self._beat_at
+        if seconds >= STALL_SECONDS:
+            self._stalled_until = now
+            log.warning("event loop blocked", extra={"delaySeconds": round(seconds, 3)})
+        self._beat_at = now
 
 
 def causes(error: BaseException) -> list[BaseException]:

@@ -32,7 +32,6 @@ from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_s
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.expiry import StaleReporter
-from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
     LAST_POLICY_ANNOTATION,
@@ -51,7 +50,7 @@ from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyState
-from webhook.runtime import Stage, Stages
+from webhook.runtime import LoopMonitor, Stage, Stages
 from webhook.telemetry.workers import AuditMetrics, EvictionMetrics
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.cluster.peer import run, until
-from webhook.eviction.loop_monitor import CATCH_UP_SECONDS, STALL_SECONDS, LoopMonitor
+from webhook.runtime import CATCH_UP_SECONDS, STALL_SECONDS, LoopMonitor
 
 
 class Held:

@@ -20,9 +20,9 @@ from webhook.api.rules import EXPIRES_AT
 from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.controller import Controller
-from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import Mode
 from webhook.flowcontrol.rates import Clock
+from webhook.runtime import LoopMonitor
 
 if TYPE_CHECKING:
     from pathlib import Path
