@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from webhook.eviction.profiles import max_unavailable
@@ -22,17 +23,15 @@ from webhook.policy.model import BreakerSettings, Share
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class _Driver:
     """The devices of one driver that were tainted within the window: by pool and name, with the monotonic second."""
 
-    __slots__ = ("changed", "last_at", "tainted", "tripped_at")
-
-    def __init__(self) -> None:
-        self.tainted: dict[tuple[str, str], float] = {}
-        self.last_at = -math.inf
-        self.changed = False
-        self.tripped_at: datetime | None = None
-        """By the wall clock, as the policy's acknowledgements."""
+    tainted: dict[tuple[str, str], float] = field(default_factory=dict)
+    last_at: float = -math.inf
+    changed: bool = False
+    tripped_at: datetime | None = None
+    """By the wall clock, as the policy's acknowledgements."""
 
 
 class Breaker:

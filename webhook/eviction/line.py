@@ -7,6 +7,7 @@ keeps all of its units, and a budget all that it has blocked.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -29,16 +30,14 @@ class Taking(NamedTuple):
     more: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
     """Units that wait for the same: for their turn, and for `wait`, unless that is None."""
 
-    __slots__ = ("heap", "timed", "wait")
-
-    def __init__(self, timed: _Timed, wait: Wait | None) -> None:
-        self.timed = timed
-        self.wait = wait
-        self.heap: list[tuple[_Order, int, Unit]] = []
-        """With units that have left it since."""
+    timed: _Timed
+    wait: Wait | None
+    heap: list[tuple[_Order, int, Unit]] = field(default_factory=list)
+    """With units that have left it since."""
 
     @property
     def limit(self) -> Limit | None:

@@ -11,6 +11,7 @@ others is looked at again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -59,17 +60,15 @@ def is_true(conditions: Iterable[Condition]) -> bool:
     return known is not None and known.status == "True"
 
 
+@dataclass(slots=True)
 class _Place:
     """Devices by name, and the rules that look at them."""
 
-    __slots__ = ("held", "names", "rules", "up_to_date")
-
-    def __init__(self, names: DeviceNames, *, held: bool) -> None:
-        self.names = names
-        self.held = held
-        self.rules: set[str] = set()
-        self.up_to_date: set[str] = set()
-        """Of the rules, those that were looked at since the last change of a claim here."""
+    names: DeviceNames
+    held: bool
+    rules: set[str] = field(default_factory=set)
+    up_to_date: set[str] = field(default_factory=set)
+    """Of the rules, those that were looked at since the last change of a claim here."""
 
 
 class ReleasedState(NamedTuple):
@@ -196,7 +195,7 @@ class ReleasedConditions:
             for names in places:
                 alike = self._at.setdefault(_shape(names), {})
                 if names not in alike:
-                    alike[names] = _Place(names, held=inventory.usage.in_use(*names))
+                    alike[names] = _Place(names, inventory.usage.in_use(*names))
                 alike[names].rules.add(name)
         for names in places:
             self._at[_shape(names)][names].up_to_date.add(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
@@ -24,7 +25,6 @@ from webhook.eviction.core import Core
 from webhook.eviction.events import RENEW_SECONDS, rule_event
 from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Dependencies
 from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.flowcontrol.loop import LastingFault
@@ -51,29 +51,24 @@ _BEING_DELETED: Final = "the rule is being deleted, so its /evict has no effect"
 _NOT_ASKED: Final = "eviction is no longer requested"
 
 
+@dataclass(slots=True)
 class _RuleState:
     """What the worker keeps about a rule."""
 
-    __slots__ = (
-        *("expiry", "fault", "forecast", "generation", "last_event_at", "last_reason", "moved", "moved_at", "seen_at"),
-        *("written", "written_at"),
-    )
-
-    def __init__(self, deps: Dependencies) -> None:
-        self.expiry = RuleExpiry(deps)
-        self.fault = LastingFault(deps.clock.seconds)
-        self.generation: int | None = None
-        self.seen_at = 0.0
-        self.last_reason = ""
-        self.last_event_at = 0.0
-        self.forecast: ImpactForecast | None = None
-        self.moved: int | None = None
-        """The count of evicted pods at `moved_at`; None before the first count."""
-        self.moved_at = 0.0
-        """When a pod went last, or no limit kept one back."""
-        self.written: list[Condition] = []
-        """The conditions as they were last written, or found to be right."""
-        self.written_at: float | None = None
+    expiry: RuleExpiry
+    fault: LastingFault
+    generation: int | None = None
+    seen_at: float = 0.0
+    last_reason: str = ""
+    last_event_at: float = 0.0
+    forecast: ImpactForecast | None = None
+    moved: int | None = None
+    """The count of evicted pods at `moved_at`; None before the first count."""
+    moved_at: float = 0.0
+    """When a pod went last, or no limit kept one back."""
+    written: list[Condition] = field(default_factory=list)
+    """The conditions as they were last written, or found to be right."""
+    written_at: float | None = None
 
 
 class RuleStatusUpdater:
@@ -96,7 +91,9 @@ class RuleStatusUpdater:
     def _state_of(self, rule: DeviceTaintRule) -> _RuleState:
         state = self._states.get(rule.meta.uid)
         if state is None:
-            state = self._states[rule.meta.uid] = _RuleState(self._deps)
+            state = self._states[rule.meta.uid] = _RuleState(
+                RuleExpiry(self._deps), LastingFault(self._deps.clock.seconds)
+            )
         return state
 
     # --- conditions ------------------------------------------------------------------------------
