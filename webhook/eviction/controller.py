@@ -336,20 +336,17 @@ class Controller:
 
     async def _plan(self) -> None:
         """Makes the plan of now, in time slices."""
-        async with self._planning:
-            await self._plan_alone()
-
-    async def _plan_alone(self) -> None:
         clock, timeslice = self._deps.clock.seconds, TimeSlice(clock=self._deps.clock.seconds)
-        timeslice.begin()
-        began = clock()
-        for _ in self.planner.steps():
-            if timeslice.over:
-                self.planner.busy += clock() - began
-                await timeslice.pause()
-                began = clock()
-        self.planner.busy += clock() - began
-        self._woken.set()
+        async with self._planning:
+            timeslice.begin()
+            began = clock()
+            for _ in self.planner.steps():
+                if timeslice.over:
+                    self.planner.busy += clock() - began
+                    await timeslice.pause()
+                    began = clock()
+            self.planner.busy += clock() - began
+            self._woken.set()
 
     async def _evict_for_ever(self) -> NoReturn:
         while True:
@@ -469,8 +466,7 @@ class Controller:
 
     def _forget_gone(self, key: str, uid: str) -> None:
         """Of a pod that is gone, its last Event and its fault are forgotten."""
-        pod = self._deps.inventory.pods.get(key)
-        if pod is None or pod.meta.uid != uid:
+        if self._core.view.pod(key, uid) is None:
             self._core.recorder.forget(uid)
             self._faults.pop(uid, None)
 

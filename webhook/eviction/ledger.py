@@ -69,6 +69,11 @@ class View:
     The last argument are the rules that hit pods, of all groups.
     """
 
+    def pod(self, key: str, uid: str) -> Pod | None:
+        """Return the pod of this `namespace/name`; None if it is gone, also if another one has its name now."""
+        found = self.inventory.pods.get(key)
+        return None if found is None or found.meta.uid != uid else found
+
 
 class FrozenClock(Clock):
     """Stands at one moment."""

@@ -204,9 +204,8 @@ class _Pass:
     def _left(self, standing: Container[str]) -> Iterator[_Asked]:
         """Those in flight that do not count as standing: the watch may be faster than the answer, or a pass be slow."""
         for uid, asked in {**self.asked, **self._in_flight(), **(self.ledger.departed or {})}.items():
-            pod = self.view.inventory.pods.get(asked[0])
-            gone = pod is None or pod.meta.uid != uid or is_leaving(pod)
-            if uid not in standing and (gone or (pod is not None and pod.pod_group and self._held_by(pod))):
+            pod = self.view.pod(asked[0], uid)
+            if uid not in standing and (pod is None or is_leaving(pod) or (pod.pod_group and self._held_by(pod))):
                 yield asked
 
     def _stop(self, hit: Mapping[str, Eviction], rules: Mapping[str, RuleFigures]) -> Steps[dict[str, Eviction]]:

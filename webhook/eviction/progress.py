@@ -40,8 +40,8 @@ async def progress_of(core: Core, rule_uid: str) -> Progress:
             await timeslice.pause()
             _add(core, count, key, rule_uid)
     for uid, key in core.room.given_up.items():
-        pod, eviction = core.deps.inventory.pods.get(key), core.affected.hit.get(key)
-        if pod is not None and pod.meta.uid == uid and eviction is not None:
+        eviction = core.affected.hit.get(key)
+        if eviction is not None and core.view.pod(key, uid) is not None:
             count.stuck += [key for rule, _ in eviction.rules if rule == rule_uid]
     pause = core.deps.paused()
     count.paused = None if pause is None else (pause.until, pause.why)

@@ -187,8 +187,8 @@ class Room:
     def occupy(self, terminating: Iterable[Going]) -> None:
         """Pods that are terminating take places, until they are stuck. Those that have gone meanwhile take none."""
         for each in terminating:
-            pod = self.view.inventory.pods.get(each.key)
-            if pod is not None and pod.meta.uid == each.uid and not self.stuck(pod):
+            pod = self.view.pod(each.key, each.uid)
+            if pod is not None and not self.stuck(pod):
                 self.place(each.uid, each.pod.meta.namespace, each.gang or each.uid)
 
     def vacate(self, uid: str, namespace: str) -> None:

@@ -65,8 +65,8 @@ class Sender:
     def _settled(self, attempt: Attempt) -> Attempt:
         """If the last request got no answer, the watch may have shown meanwhile that it has evicted the pod."""
         each, outcome = attempt.each, attempt.outcome
-        pod = self._deps.inventory.pods.get(each.key)
-        if pod is not None and pod.meta.uid == each.uid and not pod.deleting:
+        pod = self._room.view.pod(each.key, each.uid)
+        if pod is not None and not pod.deleting:
             return attempt
         if outcome is not None and outcome.unsure:
             return attempt._replace(outcome=EvictionOutcome(EvictionResult.EVICTED))
@@ -200,8 +200,7 @@ class Sender:
             return Attempt(each)
         if outcome.evicted and each.uid in self._ledger.taken:
             self._ledger.begun.add(sending.number)
-        known_pod = self._deps.inventory.pods.get(each.key)
-        if outcome.changed and known_pod is not None and known_pod.meta.uid == each.uid:  # others wait as well
+        if outcome.changed and self._room.view.pod(each.key, each.uid) is not None:  # others wait as well
             known = self._ledger.failures.get(each.uid, Failure())
             self._ledger.failures[each.uid] = structs.replace(known, outdated=version)
         self._deps.metrics.eviction_requests.labels("delete" if delete else "evict", outcome.result.value).inc()

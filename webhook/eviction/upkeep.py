@@ -99,8 +99,9 @@ class Upkeep:
 
     def ask(self, each: Going) -> None:
         """A request for the pod is sent now. Pods that are there when a round begins belong to it."""
-        pod, uid = self._view.inventory.pods.get(each.key), each.uid
-        if pod is None or pod.meta.uid != uid:
+        uid = each.uid
+        pod = self._view.pod(each.key, uid)
+        if pod is None:
             return
         counted = [key for key in lasting_claims(pod) if self._view.evictions.evicts_users_of(key)]
         self._rounds[uid] = tuple(counted)
@@ -133,8 +134,7 @@ class Upkeep:
         if outcome is not None and attempt.sent:
             self._doubt(attempt, outcome, taken)
         begun = taken.unit in self._ledger.begun
-        pod = self._view.inventory.pods.get(taken.key)
-        shown = pod is not None and pod.meta.uid == uid
+        shown = self._view.pod(taken.key, uid) is not None
         planned = taken.key in self._view.hit or attempt.each.along
         failure = self._ledger.failures.get(uid)
         counts = evicted and not (failure is not None and failure.undeleted)
@@ -171,10 +171,10 @@ class Upkeep:
 
     def expect_ends(self, prefix: str = "") -> None:
         """Other profiles, or another clock, may give pods, whose `namespace/name` begins so, another time to end."""
-        pods, known = self._view.inventory.pods, dict[tuple[str, str], Pod]()
+        known = dict[tuple[str, str], Pod]()
         for _, _, timer, key, uid in self._timers:
-            pod = pods.get(key) if timer is _Timer.STUCK and key.startswith(prefix) else None
-            if pod is not None and pod.meta.uid == uid and pod.gone_by is not None:
+            pod = self._view.pod(key, uid) if timer is _Timer.STUCK and key.startswith(prefix) else None
+            if pod is not None and pod.gone_by is not None:
                 known[key, uid] = pod
         self._timers = [each for each in self._timers if each[2] is not _Timer.STUCK or each[3:] not in known]
         heapq.heapify(self._timers)
@@ -194,8 +194,8 @@ class Upkeep:
         taken = self._ledger.drop(uid)
         if taken is None:
             return
-        pod = self._view.inventory.pods.get(taken.key)
-        if pod is None or pod.meta.uid != uid or not pod.deleting:
+        pod = self._view.pod(taken.key, uid)
+        if pod is None or not pod.deleting:
             self._room.vacate(uid, taken.namespace)
 
     def _fail(self, attempt: Attempt, taken: Taken) -> None:
@@ -435,10 +435,10 @@ class Upkeep:
         """Does what time has brought."""
         while self._timers and self._timers[0][0] <= self._now:
             _, _, timer, key, uid = heapq.heappop(self._timers)
-            pod = self._view.inventory.pods.get(key)
+            pod = self._view.pod(key, uid)
             if timer is _Timer.REPLACEMENT:
                 self._end_wait(uid)
-            elif pod is not None and pod.meta.uid == uid and pod.deleting == (timer is _Timer.STUCK):
+            elif pod is not None and pod.deleting == (timer is _Timer.STUCK):
                 (self._give_up if timer is _Timer.STUCK else self._reopen)(key, pod)
 
     def _give_up(self, key: str, pod: Pod) -> None:
