@@ -68,9 +68,9 @@ def alone(number: int, owner: str, priority: int, refusals: int, seconds: int, r
 
 
 def next_of(line: Line, doors: Doors) -> Unit | None:
-    units, more = line.take(cast("Room", doors), 1)
+    unit, more = line.take(cast("Room", doors))
     assert not more
-    return units[0] if units else None
+    return unit
 
 
 def filled(line: Line, units: Iterable[Unit], doors: Doors) -> Line:

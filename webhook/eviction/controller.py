@@ -360,9 +360,9 @@ class Controller:
                 if not self.may_take:
                     await asyncio.sleep(_UNTRUSTED_POLL_SECONDS)
                     continue
-                units, more = self._look()
-                if units:
-                    return units[0]
+                unit, more = self._look()
+                if unit is not None:
+                    return unit
                 await (asyncio.sleep(0) if more else self._wait(self._woken, self.take_seconds))
 
     async def _write_conditions(self) -> NoReturn:
@@ -415,19 +415,19 @@ class Controller:
         taking = self._look()
         while taking.more:
             taking = self._look()
-        return taking.units[0] if taking.units else None
+        return taking.unit
 
     def _look(self) -> Taking:
         core = self._core
         if not len(core.line):
             core.room.freed.clear()
         if core.affected.pending or not len(core.line):
-            return Taking([])
+            return Taking()
         self.planner.judge_breakers()
         if core.affected.whole:
             self._dirty.set()
         core.room.begin(core.moment)
-        return core.line.take(core.room, 1)
+        return core.line.take(core.room)
 
     @property
     def take_seconds(self) -> float:

@@ -249,11 +249,9 @@ class Ledger:
         if self.departed is not None:
             self.departed[uid] = key, rules
 
-    def drop(self, uid: str) -> Taken | None:
-        """The pod is taken no longer; returns what was known of it, None if it was not taken."""
-        taken = self.taken.pop(uid, None)
-        if taken is None:
-            return None
+    def drop(self, uid: str) -> Taken:
+        """The pod, which was taken, is taken no longer; returns what was known of it."""
+        taken = self.taken.pop(uid)
         self.granted.discard(uid)
         self.in_flight.discard(uid)
         self._units[taken.unit] -= 1

@@ -24,9 +24,9 @@ _Timed: TypeAlias = tuple[Limit, ...]
 
 
 class Taking(NamedTuple):
-    """The units that go, in order, and whether others are still to be looked at, by another call."""
+    """The unit that goes, if one does, and whether others are still to be looked at, by another call."""
 
-    units: list[Unit]
+    unit: Unit | None = None
     more: bool = False
 
 
@@ -161,19 +161,19 @@ class Line:
         if found is not None and found[0].wait is not None:
             self.push(found[1], room)
 
-    def take(self, room: Room, most: int, gates: Collection[Gate] = GATES) -> Taking:
-        """Takes places and tokens for up to `most` units that find room, in order. Never awaits.
+    def take(self, room: Room, gates: Collection[Gate] = GATES) -> Taking:
+        """Takes places and tokens for the first unit that finds room. Never awaits.
 
         `room` is as of now. A limit that is found closed stays so until this returns.
         """
-        taken, looks, open_lanes = list[Unit](), 0, list[tuple[_Order, int, _Lane]]()
+        looks, open_lanes = 0, list[tuple[_Order, int, _Lane]]()
         self._wake(room)
         open_by_time = [lanes for timed, lanes in self._awake.items() if not any(map(room.closed_by, timed))]
         for lane in [lane for lanes in open_by_time for lane in lanes.values()]:
             self._offer(lane, room, open_lanes)
-        while open_lanes and len(taken) < most:
+        while open_lanes:
             if looks >= _LOOKS_MOST:
-                return Taking(taken, more=True)
+                return Taking(more=True)
             looks += 1
             lane = heappop(open_lanes)[2]
             if any(map(room.closed_by, lane.timed)):
@@ -189,12 +189,13 @@ class Line:
                 del self._at[each.uid]
             if wait is None:
                 room.admit(unit, gates)
-                taken.append(unit)
                 self.open_gang(unit.key, room)
             else:
                 self.push(unit, room, wait)
             self._offer(lane, room, open_lanes)
-        return Taking(taken)
+            if wait is None:
+                return Taking(unit)
+        return Taking()
 
     def open_gang(self, place: str, room: Room) -> None:
         """The other waves of a gang share the place that it has now."""

@@ -99,10 +99,7 @@ class Upkeep:
 
     def ask(self, each: Going) -> None:
         """A request for the pod is sent now. Pods that are there when a round begins belong to it."""
-        uid = each.uid
-        pod = self._view.pod(each.key, uid)
-        if pod is None:
-            return
+        pod, uid = self._view.inventory.pods[each.key], each.uid
         counted = [key for key in lasting_claims(pod) if self._view.evictions.evicts_users_of(key)]
         self._rounds[uid] = tuple(counted)
         for key in counted:
@@ -192,8 +189,6 @@ class Upkeep:
     def _give_back(self, uid: str) -> None:
         """A pod is taken no longer; one that is terminating keeps its place."""
         taken = self._ledger.drop(uid)
-        if taken is None:
-            return
         pod = self._view.pod(taken.key, uid)
         if pod is None or not pod.deleting:
             self._room.vacate(uid, taken.namespace)

@@ -60,11 +60,11 @@ class InLine:
 
     def take(self) -> Taking:
         """Who goes now."""
-        units, found, more = list[Unit](), list[Unit](), True
-        while found or more:
+        units, found, more = list[Unit](), None, True
+        while found is not None or more:
             self.room.begin(self.room.moment)
-            found, more = self.line.take(self.room, 1, self._gates)
-            units += found
+            found, more = self.line.take(self.room, self._gates)
+            units += [] if found is None else [found]
         left = [unit for unit in self._units if unit.members[0].uid in self.line]
         return Taking(units, {each.uid: self._kept_by(unit) for unit in left for each in unit.members})
 

@@ -72,9 +72,9 @@ def test_one_call_looks_at_some_of_many_units() -> None:
     units, room = standing(here)
     for unit in units:
         line.push(unit, room)
-    assert line.take(room, 1, (looks,)).units
+    assert line.take(room, (looks,)).unit
     looks.units = 0
-    assert line.take(room, 1, (looks,)) == ([], True)
+    assert line.take(room, (looks,)) == (None, True)
     assert looks.units < 200
 
 
@@ -87,7 +87,7 @@ def test_new_plan_looks_at_nobody_whose_limit_is_still_closed() -> None:
     line = filled(before.line, [unit for unit in units if unit.members[0].uid in before.line], room)
     assert len(line) == 299
     looks.units = 0
-    assert line.take(room, 1, (looks,)) == ([], False)
+    assert line.take(room, (looks,)) == (None, False)
     assert not looks.units
 
 
