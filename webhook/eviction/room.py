@@ -1,7 +1,7 @@
 """Who finds room: places, tokens, and what budgets have answered, as one place counts them for whole units.
 
 A limit is one class in `GATE_OF`. It names what concerns a unit (`limits`), says whether one of these is closed, and
-counts what a unit takes. A limit that was found closed stays so until the function returns, so the next units behind it
+counts what a unit takes. A limit that was found closed stays so until `Line.take` returns, so the next units behind it
 cost no second look. All profiles of a unit's pods are asked.
 
 | gate | what it counts |
