@@ -32,10 +32,6 @@ DOUBT_SECONDS: Final = 30.0
 """How long the inventory may be out of date before True becomes Unknown, and how often that is looked at."""
 _WAIT_SECONDS: Final = 0.5
 """How often to check whether the changes of claims are known."""
-_NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so it is not known which devices count"
-_OUTDATED: Final = "it is not certain that all changes of the cluster are known"
-_NO_DEVICES: Final = "no allocation holds a selected device, but none is published either: check the selector"
-_FREE: Final = "no allocation holds a selected device"
 
 
 class ReleasedReason(StrEnum):
@@ -177,13 +173,12 @@ class ReleasedConditions:
             if not self._pools[pool]:
                 del self._pools[pool]
 
+    def _selected_by(self, rule: DeviceTaintRule) -> DeviceNames:
+        return DeviceNames.of(rule.selector, self._deps.inventory.servers)
+
     def _look_at(self, rule: DeviceTaintRule) -> tuple[DeviceNames, ...]:
         """What has to be free for the rule; its changes are followed from now on, unless the rule is gone."""
-        inventory, name, selected = (
-            self._deps.inventory,
-            rule.meta.name,
-            DeviceNames.of(rule.selector, self._deps.inventory.servers),
-        )
+        inventory, name, selected = self._deps.inventory, rule.meta.name, self._selected_by(rule)
         pool = selected.driver, selected.pool
         places = devices_to_look_at(inventory, selected)
         if name not in inventory.rules:
@@ -263,7 +258,7 @@ class ReleasedConditions:
         self._doubted_at = None
         if not settled:
             return ReleasedReason.WAITING
-        published = is_published(inventory, DeviceNames.of(rule.selector, self._deps.inventory.servers))
+        published = is_published(inventory, self._selected_by(rule))
         return ReleasedReason.RELEASED if published else ReleasedReason.NO_DEVICES
 
     def _settled(self, rule: DeviceTaintRule, seen_at: float) -> bool:
@@ -285,8 +280,8 @@ class ReleasedConditions:
     def _message(self, rule: DeviceTaintRule, reason: ReleasedReason) -> str:
         match reason:
             case ReleasedReason.IN_USE:
-                inventory, names = self._deps.inventory, DeviceNames.of(rule.selector, self._deps.inventory.servers)
-                return in_use_message(holders_of(inventory, devices_to_look_at(inventory, names)))
+                inventory = self._deps.inventory
+                return in_use_message(holders_of(inventory, devices_to_look_at(inventory, self._selected_by(rule))))
             case ReleasedReason.DEVICES_OPEN:
                 return f"the effect of the taint is {rule.taint.effect}, so the devices may be allocated at any time"
             case _:
@@ -294,11 +289,15 @@ class ReleasedConditions:
 
 
 _MESSAGES: Final = {
-    ReleasedReason.RELEASED: _FREE,
-    ReleasedReason.NO_DEVICES: _NO_DEVICES,
+    ReleasedReason.RELEASED: "no allocation holds a selected device",
+    ReleasedReason.NO_DEVICES: (
+        "no allocation holds a selected device, but none is published either: check the selector"
+    ),
     ReleasedReason.WAITING: UNSETTLED,
-    ReleasedReason.OUTDATED: _OUTDATED,
-    ReleasedReason.SELECTOR_NOT_JUDGED: _NOT_JUDGED,
+    ReleasedReason.OUTDATED: "it is not certain that all changes of the cluster are known",
+    ReleasedReason.SELECTOR_NOT_JUDGED: (
+        "the device selector has fields that cannot be judged here, so it is not known which devices count"
+    ),
 }
 
 
