@@ -273,12 +273,12 @@ class Controller:
 
     def _tell_late(self) -> None:
         """Pods were evicted, as it turns out, by requests without an answer."""
-        for each in self.upkeep.evicted:
-            namespace, _, name = each.key.partition("/")
-            self._core.ceilings.count_evicted(each.rules)
-            self._tell_evicted(PodRef(namespace, name, each.uid), each.key, each.eviction, each.rules)
-            self._core.line.discard(each.uid)
-            self._forget_gone(each.key, each.uid)
+        for uid, doubt in self.upkeep.evicted:
+            namespace, _, name = doubt.key.partition("/")
+            self._core.ceilings.count_evicted(doubt.rules)
+            self._tell_evicted(PodRef(namespace, name, uid), doubt.eviction, doubt.rules)
+            self._core.line.discard(uid)
+            self._forget_gone(doubt.key, uid)
         self.upkeep.evicted.clear()
 
     # --- tasks -----------------------------------------------------------------------------------
@@ -478,23 +478,23 @@ class Controller:
         elif outcome.gone:
             self._faults.pop(each.uid, None)
             if outcome.evicted:
-                self._tell_evicted(each.ref, each.key, each.eviction, attempt.rules)
+                self._tell_evicted(each.ref, each.eviction, attempt.rules)
         elif outcome.blocked:
             recorder.record_pod_event(PodEventKind.BLOCKED, each.ref, each.eviction, outcome.text)
         elif not attempt.version or not outcome.changed:
             fault = self._faults.setdefault(each.uid, LastingFault(self._deps.clock.seconds))
             if fault.failed(outcome.text):
                 seconds = round(self.upkeep.retry_seconds(each.uid), 3)
-                fields = {**_fields(each.ref, each.key, each.eviction), "error": outcome.text, "delaySeconds": seconds}
+                fields = {**_fields(each.ref, each.eviction), "error": outcome.text, "delaySeconds": seconds}
                 log.warning("pod not evicted", extra={**fields, **fault.fields})
 
-    def _tell_evicted(self, pod: PodRef, key: str, eviction: Eviction, rules: Sequence[RuleRef]) -> None:
+    def _tell_evicted(self, pod: PodRef, eviction: Eviction, rules: Sequence[RuleRef]) -> None:
         """The pod was evicted for these rules: that is logged, and queued for an Event and for their conditions."""
         for _, name in rules:
             self._core.rules.add_after(name, self._deps.settings.condition_seconds)
         delay = (self._deps.clock.now() - eviction.due).total_seconds()
         self._deps.metrics.count_evicted(delay)
-        log.info("pod evicted", extra={**_fields(pod, key, eviction), "delaySeconds": round(delay, 3)})
+        log.info("pod evicted", extra={**_fields(pod, eviction), "delaySeconds": round(delay, 3)})
         self._core.recorder.record_pod_event(PodEventKind.EVICTED, pod, eviction)
 
     # --- conditions ------------------------------------------------------------------------------
@@ -519,9 +519,9 @@ class Controller:
         core.breaker.forget_idle()
 
 
-def _fields(pod: PodRef, key: str, eviction: Eviction) -> dict[str, object]:
+def _fields(pod: PodRef, eviction: Eviction) -> dict[str, object]:
     """The fields of a log line about a pod."""
-    return {"pod": key, "podUID": pod.uid, "reasons": [str(reason) for reason in eviction.reasons]}
+    return {"pod": str(pod), "podUID": pod.uid, "reasons": [str(reason) for reason in eviction.reasons]}
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:

@@ -28,7 +28,7 @@ from webhook.eviction.ports import BudgetLimit, Dependencies, EvictionOutcome
 from webhook.eviction.profiles import Profile, owner_of
 from webhook.eviction.room import PROBE_SECONDS, Room, allowed_by
 from webhook.flowcontrol.rates import exponential_seconds
-from webhook.inventory.evictions import Eviction, RuleRef
+from webhook.inventory.evictions import RuleRef
 
 log = logging.getLogger(__name__)
 _RETRY_FIRST_SECONDS: Final = 0.005
@@ -64,15 +64,6 @@ class _Timer(StrEnum):
     STUCK = "stuck"
 
 
-class Evicted(NamedTuple):
-    """A pod whose eviction was found out about later. `rules`: those that it counts for."""
-
-    key: str
-    uid: str
-    eviction: Eviction
-    rules: tuple[RuleRef, ...]
-
-
 class Upkeep:
     """Pods go by uid, claims by `namespace/name`."""
 
@@ -88,8 +79,8 @@ class Upkeep:
         """The owner and the gang of each evicted pod that is to be replaced."""
         self._rounds: dict[str, tuple[str, ...]] = {}
         """The claims whose rounds count a request without an answer."""
-        self.evicted: list[Evicted] = []
-        """What was found out; the loop empties it."""
+        self.evicted: list[tuple[str, Doubt]] = []
+        """Pods, by uid, whose eviction was found out about later; the loop empties it."""
 
     @property
     def _now(self) -> float:
@@ -334,7 +325,7 @@ class Upkeep:
         self._ledger.departures.setdefault(doubt.settings, {})[uid] = self._now
         known = self._ledger.failures.get(uid)
         rules = () if known is not None and known.undeleted else doubt.rules
-        self.evicted.append(Evicted(doubt.key, uid, doubt.eviction, rules))
+        self.evicted.append((uid, doubt._replace(rules=rules)))
         self._ledger.depart(uid, doubt.key, rules)
         return doubt
 
