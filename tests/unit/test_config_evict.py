@@ -10,7 +10,6 @@ from webhook.api.meta import NamespacedName
 from webhook.config.serve import parse_serve
 from webhook.config.settings import ConfigError
 from webhook.config.workers import EvictSettings, parse_evict
-from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import WorkerSettings
 

@@ -24,8 +24,8 @@ from webhook.config.settings import (
     switch,
 )
 from webhook.config.texts import as_count, as_interval, as_namespaced, as_rate
-from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.ports import WorkerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

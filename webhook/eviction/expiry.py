@@ -22,7 +22,6 @@ from msgspec import structs
 from webhook.api.meta import OWN_GROUP, format_time, parse_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule, condition_of
 from webhook.eviction.conditions import ConditionState, updated
-from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.ports import Dependencies
 from webhook.flowcontrol.loop import LastingFault
 from webhook.flowcontrol.workqueue import TimeSlice

@@ -26,7 +26,6 @@ from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
-from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef, WorkerSettings
 from webhook.flowcontrol.loop import Throttle
 

@@ -206,6 +206,16 @@ def test_message_names_the_pods_that_most_others_wait_for_and_counts_the_rest() 
     assert named(*waiting[2:]) == first
 
 
+def test_message_names_what_is_alike_by_name() -> None:
+    """Else it would change with the order in which pods are counted."""
+    waiting = Counter({("ml/b", "on hold"): 2, ("ml/a", "on hold"): 2})
+    berlin, utc = "2026-06-01T22:00:00+02:00 (Europe/Berlin)", "2026-06-01T20:00:00+00:00 (UTC)"
+    closed = Counter({berlin: 1, utc: 2})
+    message = eviction_condition(Progress(pending=7, waiting_for=waiting, closed=closed), acts=True)[2]
+    assert message.index("ml/a") < message.index("ml/b")
+    assert message.index(utc) < message.index(berlin)
+
+
 def test_message_is_cut_to_what_a_condition_may_have() -> None:
     assert len(eviction_condition(Progress(), acts=True, stopped="x" * 40_000)[2]) == 32_768
 
