@@ -7,10 +7,11 @@ Source: KEP-5027; `semantics.md` P-2, P-16.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
+from webhook.expressions.selectors.selector import Reads
 from webhook.patches.published import PublishedDevice
 
 
@@ -38,8 +39,12 @@ class FailedSelectorError(Exception):
         self.detail = detail
 
 
-DeviceTest: TypeAlias = Callable[[PublishedDevice], bool]
-"""Whether a CEL expression selects a device. Raises: CannotMatchError."""
+class DeviceTest(NamedTuple):
+    """A CEL expression as a test of devices. `selects` raises: CannotMatchError."""
+
+    selects: Callable[[PublishedDevice], bool]
+    reads: Reads | None = None
+    """As in `Selector.reads`."""
 
 
 class CompilesSelectors(Protocol):
@@ -95,7 +100,7 @@ def satisfies(device: PublishedDevice, tests: Sequence[PlacedTest]) -> bool:
     """Whether all tests select the device; none after the first that does not. Raises: FailedSelectorError."""
     for where, _, test in tests:
         try:
-            if not test(device):
+            if not test.selects(device):
                 return False
         except CannotMatchError as error:
             raise FailedSelectorError(where, str(error)) from None

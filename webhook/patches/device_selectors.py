@@ -60,7 +60,7 @@ class DeviceSelectors:
         selector = compile_selector(expression)
         if isinstance(selector, SelectorFault):
             raise CannotCompileError(selector.detail)
-        return partial(self._matches, selector)
+        return DeviceTest(partial(self._matches, selector), selector.reads)
 
     def _matches(self, selector: Selector, device: PublishedDevice) -> bool:
         budget = self._budget
@@ -82,6 +82,10 @@ class SharedSelectors:
     def make(self) -> DeviceSelectors:
         """Those of one filter."""
         return DeviceSelectors(seen=self._seen)
+
+    def seen(self, device: PublishedDevice) -> SelectedDevice:
+        """A device as the selectors see it."""
+        return self._seen.of(device)
 
     def forget(self) -> None:
         """The devices that are asked about from now on are others."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from webhook.api.counts import counted
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
 from webhook.expressions.drivers import drivers_of
-from webhook.expressions.selectors.selector import Compiling
+from webhook.expressions.selectors.selector import Compiling, Reads
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import PoolId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
@@ -24,6 +24,7 @@ from webhook.patches.device_filter import (
     tests_of,
 )
 from webhook.patches.expansion import has_only_names
+from webhook.patches.kinds import Shape
 from webhook.patches.published import PublishedDevice
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
@@ -85,9 +86,33 @@ class Fleet:
         return cover_of(driver, self._published[driver], self._shapes[driver], wanted)
 
 
+ANSWERS_MOST: Final = 4096
+"""Kinds of devices for which a filter's answers are remembered."""
+SHAPES_MOST: Final = 256
+"""Shapes of pools likewise."""
 _DEVICES_AT_ONCE: Final = 8
 """Usual selectors take 20 µs for a device, and none more than a millisecond or two. A filter with several counts the
 device as often."""
+
+
+Answer: TypeAlias = bool | tuple[str, str]
+"""Whether a filter selects a device, or the selector that failed and how."""
+
+
+class Found(NamedTuple):
+    """What a filter selects of the devices of a pool, and of all pools with that shape."""
+
+    names: DeviceNameSet
+    failed: Mapping[tuple[str, str], Sequence[str]]
+    """By selector and detail the devices on which it failed."""
+
+    def faults_in(self, pool: PoolId) -> tuple[SelectorFaults, ...]:
+        """By selector."""
+        found: list[SelectorFaults] = []
+        for (where, detail), names in self.failed.items():
+            first = [FaultExample(DeviceId(*pool, each), detail) for each in heapq.nsmallest(EXAMPLES_MAX, names)]
+            found.append(SelectorFaults(where, len(names), tuple(first)))
+        return summed_faults(found)
 
 
 class FilterMatch:
@@ -102,11 +127,15 @@ class FilterMatch:
         self.version = 0
         """Counts up when the class changes, so that what was found meanwhile is not used."""
         self.plain = has_only_names(selector)
+        self.reads: Reads | None = None
+        """What its selectors read of devices; None if each has to be asked."""
         self._compiles = compiles
         self._tests: tuple[PlacedTest, ...] = ()
         self._drivers: frozenset[str] | None = None
         self._selected: dict[PoolId, DeviceNameSet] = {}
         self._faults: dict[PoolId, tuple[SelectorFaults, ...]] = {}
+        self._answers: dict[int | None, Answer] = {}
+        self._found: dict[int | None, Found] = {}
 
     def compile(self, classes: Mapping[str, DeviceClassSelectors], compiling: Compiling | None = None) -> bool:
         """Reads the class and the selectors; returns whether something else may be selected than before.
@@ -124,6 +153,9 @@ class FilterMatch:
             return False
         # Where the first selector rules a driver out, it is false for its devices, and no other is asked.
         self._drivers = drivers_of([self._tests[0].expression]) if self._tests else None
+        read = [each.test.reads for each in self._tests if each.test.reads is not None]
+        self.reads = frozenset().union(*read) if len(read) == len(self._tests) else None
+        self.forget_answers()
         self.version += 1
         return True
 
@@ -168,30 +200,43 @@ class FilterMatch:
         """The devices that it leaves out because a selector failed on them."""
         return () if self.unusable else summed_faults([each for found in self._faults.values() for each in found])
 
-    def matched(self, devices: Mapping[str, PublishedDevice], tally: FaultTally) -> Iterator[DeviceNameSet | None]:
-        """What it selects of a pool's devices: None for each few that were looked at, and the names at the end."""
-        names = list(devices) if self.selector.device is None else [self.selector.device]
-        found: list[str] = []
+    def forget_answers(self) -> None:
+        """Let go what was found about kinds of devices. What still asks goes on with what it began with."""
+        self._answers, self._found = {}, {}
+
+    def ask(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Iterator[Found | None]:
+        """Yield what it selects of a pool's devices at the end, and None after each few that were asked."""
+        known = self._found
+        found = known.get(shape.number)
+        if found is None:
+            found = yield from self._asked(shape, devices)
+            if shape.number is not None and len(known) < SHAPES_MOST:
+                known[shape.number] = found
+        yield found
+
+    def _asked(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Generator[None, None, Found]:
+        tests, answers = self._tests, self._answers
+        names: list[str] = []
+        failed: dict[tuple[str, str], list[str]] = defaultdict(list)
         asked = 0
-        for name in names:
-            device = devices.get(name)
-            if device is None:
-                continue
-            selected = True
-            for test in self._tests:
-                try:
-                    selected = satisfies(device, (test,))
-                except FailedSelectorError as error:
-                    tally.add(error.where, device.address, error.detail)
-                    selected = False
-                asked += 1
-                if not asked % _DEVICES_AT_ONCE:
-                    yield None
-                if not selected:
-                    break
-            if selected:
-                found.append(name)
-        yield frozenset(found)
+        for kind, alike in shape.groups:
+            answer = answers.get(kind)
+            if answer is None:
+                answer = True
+                for test in tests:
+                    answer = _answer(devices[alike[0]], test)
+                    asked += 1
+                    if not asked % _DEVICES_AT_ONCE:
+                        yield
+                    if answer is not True:
+                        break
+                if kind is not None and len(answers) < ANSWERS_MOST:
+                    answers[kind] = answer
+            if answer is True:
+                names += alike
+            elif answer is not False:
+                failed[answer] += alike
+        return Found(frozenset(names), failed)
 
     def put(self, pool: PoolId, names: DeviceNameSet, faults: tuple[SelectorFaults, ...]) -> tuple[bool, bool]:
         """It selects these devices of a pool; returns whether these are others, and whether the faults are."""
@@ -210,6 +255,13 @@ class FilterMatch:
     def known(self) -> set[PoolId]:
         """The pools for which something is kept."""
         return self._selected.keys() | self._faults.keys()
+
+
+def _answer(device: PublishedDevice, test: PlacedTest) -> Answer:
+    try:
+        return satisfies(device, (test,))
+    except FailedSelectorError as error:
+        return error.where, error.detail
 
 
 class FaultExample(NamedTuple):
@@ -232,28 +284,6 @@ class SelectorFaults(NamedTuple):
         shown = ", ".join([f"{device} ({detail})" for device, detail in self.examples])
         more = self.devices - len(self.examples)
         return f"{self.where} fails on {counted(self.devices, 'device')}: {shown}{f' and {more} more' if more else ''}"
-
-
-class FaultTally:
-    """Counts the faults of one pool."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, list[FaultExample]] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, where: str, device: DeviceId, detail: str) -> None:
-        """One more device."""
-        self._counts[where] = self._counts.get(where, 0) + 1
-        self._found.setdefault(where, []).append(FaultExample(device, detail))
-
-    def counted(self) -> tuple[SelectorFaults, ...]:
-        """By selector."""
-        return tuple(
-            [
-                SelectorFaults(where, self._counts[where], tuple(heapq.nsmallest(EXAMPLES_MAX, found)))
-                for where, found in sorted(self._found.items())
-            ]
-        )
 
 
 def summed_faults(faults: Iterable[SelectorFaults]) -> tuple[SelectorFaults, ...]:

@@ -12,7 +12,7 @@ them as well. Schedulers allocate nothing from such a pool either.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -21,11 +21,12 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import ResourceSlice
-from webhook.expressions.selectors.selector import Compiling
+from webhook.expressions.selectors.selector import Compiling, Reads
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.device_selectors import SharedSelectors
-from webhook.patches.filter_match import NO_DEVICES, FaultTally, FilterMatch, Fleet
+from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet, Found
+from webhook.patches.kinds import Kinds, Shape, each_alone
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
 from webhook.patches.published import PublishedDevice, published_by_slice
@@ -116,6 +117,7 @@ class Contests:
 
 
 NO_FILTER: Final = DeviceSelector()
+_NOTHING: Final = Found(NO_DEVICES, {})
 
 
 class _Pass(NamedTuple):
@@ -124,8 +126,15 @@ class _Pass(NamedTuple):
     match: FilterMatch
     version: int
     pool: PoolId
-    tally: FaultTally
-    steps: Iterator[DeviceNameSet | None]
+    steps: Iterator[Found | None]
+
+
+class _Opened(NamedTuple):
+    """The pool that is looked at, with its shape for each of what filters read."""
+
+    pool: PoolId
+    devices: dict[str, PublishedDevice]
+    shapes: dict[Reads | None, Shape]
 
 
 class PatchIndex:
@@ -134,6 +143,7 @@ class PatchIndex:
     def __init__(self, selectors: SharedSelectors) -> None:
         self.fleet: Final = Fleet()
         self._selectors = selectors
+        self._kinds = Kinds(selectors)
         self._classes: dict[str, DeviceClassSelectors] = {}
         self._patches: dict[str, ResourceSlicePatch] = {}
         self._matches: dict[DeviceSelector, FilterMatch] = {}
@@ -144,7 +154,7 @@ class PatchIndex:
         self._to_rematch: dict[DeviceSelector, None] = {}
         self._to_match: dict[PoolId, dict[DeviceSelector, None]] = {}
         self._current: _Pass | None = None
-        self._open: tuple[PoolId, Mapping[str, PublishedDevice]] | None = None
+        self._open: _Opened | None = None
         self._changed: set[str] = set()
         self._changed_pools: set[PoolId] = set()
 
@@ -286,8 +296,16 @@ class PatchIndex:
         elif self._contests.pending:
             self._changed |= self._contests.step(self._selected_in)
         else:
+            self._forget_kinds()
             return False
         return True
+
+    def _forget_kinds(self) -> None:
+        """They are of use while many pools are matched; a few cost little, and cannot pile up from day to day."""
+        if self._kinds.forget():
+            self._open = None
+            for match in self._matches.values():
+                match.forget_answers()
 
     def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
         return self.match_of(patch).selected_in(pool, self.fleet)
@@ -295,7 +313,7 @@ class PatchIndex:
     def _read(self, identity: PoolId) -> None:
         """Finds out what a pool has now, and who has to look at it again."""
         del self._to_read[identity]
-        if self._open is not None and self._open[0] == identity:
+        if self._open is not None and self._open.pool == identity:
             self._open = None
         pool, known = self._pools.get(identity), self._views.get(identity)
         if pool is not None and known is not None and not pool.complete:
@@ -327,14 +345,13 @@ class PatchIndex:
         match = self._matches.get(selector)
         if match is None:
             return
-        tally = FaultTally()
         wanted = not match.unusable and match.concerns(identity)
-        steps = self._matched(match, identity, tally) if wanted else iter((NO_DEVICES,))
-        self._go_on(_Pass(match, match.version, identity, tally, steps))
+        steps = self._asked(match, identity) if wanted else iter((_NOTHING,))
+        self._go_on(_Pass(match, match.version, identity, steps))
 
     def _go_on(self, current: _Pass) -> None:
-        names = next(current.steps)
-        if names is None:
+        found = next(current.steps)
+        if found is None:
             self._current = current
             return
         self._current = None
@@ -344,26 +361,39 @@ class PatchIndex:
         if match.version != current.version:
             self._queue(identity, match.selector)  # its class changed meanwhile
             return
-        other, other_faults = match.put(identity, names, current.tally.counted())
+        other, other_faults = match.put(identity, found.names, found.faults_in(identity) if found.failed else ())
         if other:
             self._mark(match, identity)
         if other or other_faults:
             self._changed |= match.patches
 
-    def _matched(self, match: FilterMatch, identity: PoolId, tally: FaultTally) -> Iterator[DeviceNameSet | None]:
-        """As `FilterMatch.matched`, once the slices of the pool are read, one at each step."""
-        if self._open is None or self._open[0] != identity:
-            self._selectors.forget()
-            pool = Pool()
-            for each in self._views.get(identity, ()):
-                pool.put(each)
-            found: dict[str, PublishedDevice] = {}
-            for devices in published_by_slice(identity, pool):
-                found.update({device.address.device: device for device in devices})
-                if len(pool.slices) > 1:
-                    yield None
-            self._open = identity, found
-        yield from match.matched(self._open[1], tally)
+    def _asked(self, match: FilterMatch, identity: PoolId) -> Iterator[Found | None]:
+        """As `FilterMatch.ask`, once the pool is open and its shape is known."""
+        opened = self._open
+        if opened is None or opened.pool != identity:
+            opened = yield from self._opened(identity)
+        reads, only, devices = match.reads, match.selector.device, opened.devices
+        if only is not None:
+            shape: Shape | None = each_alone([only] if only in devices else [])
+        else:
+            shape = opened.shapes.get(reads)
+        if shape is None:
+            shape = opened.shapes[reads] = yield from self._kinds.shape_of(reads, devices)
+        yield from match.ask(shape, devices)
+
+    def _opened(self, identity: PoolId) -> Generator[None, None, _Opened]:
+        """Read the slices of a pool, one at each step."""
+        self._selectors.forget()
+        pool = Pool()
+        for each in self._views.get(identity, ()):
+            pool.put(each)
+        found: dict[str, PublishedDevice] = {}
+        for devices in published_by_slice(identity, pool):
+            found.update({device.address.device: device for device in devices})
+            if len(pool.slices) > 1:
+                yield
+        self._open = _Opened(identity, found, {})
+        return self._open
 
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:

@@ -14,7 +14,7 @@ from webhook.api.slices import ResourceSlice, decode_slice
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
 from webhook.patches import published
-from webhook.patches.device_filter import CannotCompileError, CannotMatchError
+from webhook.patches.device_filter import CannotCompileError, CannotMatchError, DeviceTest
 from webhook.patches.originals import written_devices
 from webhook.patches.patching import EffectiveDevices, effective_devices
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pytest
 
     from webhook.api.taints import DeviceTaint
-    from webhook.patches.device_filter import DeviceTest
     from webhook.patches.published import PublishedDevice
 
 DRIVER: Final = "gpu.example.com"
@@ -115,7 +114,7 @@ def by_number(expression: str) -> DeviceTest:
             raise CannotMatchError(f"no such key: {name}")
         return bool(value["int"] > int(number))
 
-    return test
+    return DeviceTest(test)
 
 
 def effective(

@@ -16,8 +16,9 @@ from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.pools import Pool
 from webhook.patches.device_selectors import SharedSelectors
-from webhook.patches.filter_match import FaultTally, FilterMatch, Fleet
+from webhook.patches.filter_match import FilterMatch, Fleet
 from webhook.patches.index import PatchIndex
+from webhook.patches.kinds import each_alone
 from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.published import published_devices
 from webhook.patches.status import Standing, standing_of
@@ -350,9 +351,10 @@ def test_match_pauses_every_few_devices(devices: int, pauses: int) -> None:
     pool = Pool()
     pool.put(numbered(*[1] * devices))
     found = {each.address.device: each for each in published_devices((DRIVER, "p"), pool)}
-    *between, names = match.matched(found, FaultTally())
+    *between, last = match.ask(each_alone(found), found)
     assert between == [None] * pauses
-    assert names == found.keys()
+    assert last is not None
+    assert last.names == found.keys()
 
 
 def test_dear_filter_selects_the_same_after_a_restart() -> None:

@@ -24,6 +24,7 @@ from tests.unit.patches.patched import (
 )
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
+from webhook.patches.device_filter import DeviceTest
 from webhook.patches.patching import (
     EffectiveDevices,
     Origin,
@@ -36,7 +37,6 @@ from webhook.patches.patching import (
 if TYPE_CHECKING:
     from webhook.inventory.fates import DeviceId
     from webhook.inventory.pools import Pools
-    from webhook.patches.device_filter import DeviceTest
     from webhook.patches.published import PublishedDevice
 
 N = f"{DRIVER}/n"
@@ -376,7 +376,7 @@ def test_check_is_called_before_each_selector_is_asked() -> None:
             asked.append(len(checks))
             return len(asked) % 2 == 1
 
-        return test
+        return DeviceTest(test)
 
     value = slice_of(*[f"gpu-{number}" for number in range(20)])
     effective_devices(pools_of(value), [patch_of(cel=["a", "b"])], {}, compiles, lambda: checks.append(0))

@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 from tests.unit.patches.fake_cluster import NOW, START
-from tests.unit.patches.patched import at, patch_of
+from tests.unit.patches.patched import DRIVER, patch_of
 from webhook.api.rules import Condition
-from webhook.patches.filter_match import FaultNotes, FaultTally, summed_faults
+from webhook.patches.filter_match import FaultNotes, Found, summed_faults
 from webhook.patches.status import AppliedAttributes, ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import PatchStatus, StoredPatch
 
@@ -20,10 +20,8 @@ FINE: Final = Standing((), 2, 5, 4, (), "")
 
 
 def faults(count: int, where: str = "selector #0") -> Any:
-    tally = FaultTally()
-    for number in reversed(range(count)):
-        tally.add(where, at(f"gpu-{number}"), f"no {number}")
-    return tally.counted()
+    failed = {(where, f"no {number}"): [f"gpu-{number}"] for number in reversed(range(count))}
+    return Found(frozenset(), failed).faults_in((DRIVER, "node-0"))
 
 
 def status(standing: Standing = FINE, *, stored: StoredPatch = STORED, ceiling: int = 2, **outcome: Any) -> Any:

@@ -21,10 +21,13 @@ from webhook.expressions.selectors.faults import FaultKind, SelectorError, Selec
 from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, CelType, list_of
 from webhook.expressions.selectors.reader import read_selector
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, Node, walk
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, Node, children, walk
 from webhook.expressions.selectors.values import AbortedError, Charge, differ, equal, free, truth
 from webhook.expressions.values import EvaluationError
 
+Reads = frozenset[tuple[str, str]]
+"""`("attributes", "example.com/model")` or `("capacity", ...)`. The driver and whether there may be several allocations
+are always read, and so is whether everything else of the device has a value."""
 Fact = Callable[[SelectedDevice], Any]
 Test = Callable[[SelectedDevice], bool]
 
@@ -45,18 +48,23 @@ REMEMBERED_MAX_STEPS: Final = 8000
 class Selector:
     """A selector that was checked. Does not change; may be shared between threads."""
 
-    __slots__ = ("_native", "_native_steps", "_run", "cost", "source")
+    __slots__ = ("_native", "_native_steps", "_run", "cost", "reads", "source")
 
     source: str
     cost: int
     """The most that one evaluation costs by the API server's estimate."""
+    reads: Reads | None
+    """For devices that are alike in it, results, errors and steps are equal; None if that cannot be told."""
 
-    def __init__(self, source: str, cost: int, run: Step, test: Test | None, test_steps: int = 1) -> None:
+    def __init__(
+        self, source: str, cost: int, run: Step, test: Test | None, test_steps: int = 1, reads: Reads | None = None
+    ) -> None:
         self.source = source
         self.cost = cost
         self._run = run
         self._native = test
         self._native_steps = test_steps
+        self.reads = reads
 
     def matches(self, device: SelectedDevice, budget: StepBudget | None = None) -> bool:
         """Whether it selects the device.
@@ -193,7 +201,7 @@ def _compiled(expression: str, budget: StepBudget) -> Selector:
     if isinstance(run, SelectorError):
         raise run
     # A step for each test of three or four parts, such as `device.driver == "x"`.
-    return Selector(expression, cost, run, native(node), max(sum(1 for _ in walk(node)) // 4, 1))
+    return Selector(expression, cost, run, native(node), max(sum(1 for _ in walk(node)) // 4, 1), _reads(node))
 
 
 def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str, budget: StepBudget) -> _Checked:
@@ -227,6 +235,41 @@ def _built(node: Node) -> Step | SelectorError:
 _PRIMITIVES: Final = (BOOL, INT, STRING, DYN, SEMVER)
 _DERIVABLE: Final = frozenset({*_PRIMITIVES, *map(list_of, _PRIMITIVES)})
 _DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
+
+
+def _reads(node: Node) -> Reads | None:
+    """Return what a tree reads of the device; None if that is a whole map, or under a name that is computed."""
+    found, waiting = set(), [node]
+    while waiting:
+        part = waiting.pop()
+        match part:
+            case Field(operand=Ident(name="device" | ".device"), name="driver" | "allowMultipleAllocations"):
+                continue
+            case (
+                Field(operand=domain, name=str(identifier))
+                | Invocation(function="_[_]" | "_[?_]" | "_?._", arguments=[domain, Constant(value=str(identifier))])
+            ) if (place := _domain(domain)) is not None:
+                found.add((place[0], f"{place[1]}/{identifier}"))
+            case Ident(name="device" | ".device"):
+                return None
+            case _:
+                waiting.extend(children(part))
+    return frozenset(found)
+
+
+def _domain(node: Node) -> tuple[str, str] | None:
+    """Return the field and the domain of `device.attributes["example.com"]`, and of capacity."""
+    match node:
+        case Invocation(
+            function="_[_]",
+            arguments=[
+                Field(operand=Ident(name="device" | ".device"), name="attributes" | "capacity" as field, test=False),
+                Constant(value=str(domain)),
+            ],
+        ):
+            return field, domain
+        case _:
+            return None
 
 
 # --- short cuts -----------------------------------------------------------------------------------
