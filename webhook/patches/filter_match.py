@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
-from webhook.expressions.drivers import drivers_of
-from webhook.expressions.selectors.selector import Compiling, Reads
+from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import PoolId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
 from webhook.patches.device_filter import (
     CannotFilterError,
     CompilesSelectors,
-    FailedSelectorError,
-    PlacedTest,
-    satisfies,
     tests_of,
 )
 from webhook.patches.expansion import has_only_names
-from webhook.patches.kinds import Shape
-from webhook.patches.published import PublishedDevice
+from webhook.patches.kinds import FilterTests, Found
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
 EXAMPLES_MAX: Final = 3
@@ -86,33 +81,9 @@ class Fleet:
         return cover_of(driver, self._published[driver], self._shapes[driver], wanted)
 
 
-ANSWERS_MOST: Final = 4096
-"""Kinds of devices for which a filter's answers are remembered."""
-SHAPES_MOST: Final = 256
-"""Shapes of pools likewise."""
 _DEVICES_AT_ONCE: Final = 8
 """Usual selectors take 20 µs for a device, and none more than a millisecond or two. A filter with several counts the
 device as often."""
-
-
-Answer: TypeAlias = bool | tuple[str, str]
-"""Whether a filter selects a device, or the selector that failed and how."""
-
-
-class Found(NamedTuple):
-    """What a filter selects of the devices of a pool, and of all pools with that shape."""
-
-    names: DeviceNameSet
-    failed: Mapping[tuple[str, str], Sequence[str]]
-    """By selector and detail the devices on which it failed."""
-
-    def faults_in(self, pool: PoolId) -> tuple[SelectorFaults, ...]:
-        """By selector."""
-        found: list[SelectorFaults] = []
-        for (where, detail), names in self.failed.items():
-            first = [FaultExample(DeviceId(*pool, each), detail) for each in heapq.nsmallest(EXAMPLES_MAX, names)]
-            found.append(SelectorFaults(where, len(names), tuple(first)))
-        return summed_faults(found)
 
 
 class FilterMatch:
@@ -127,49 +98,37 @@ class FilterMatch:
         self.version = 0
         """Counts up when the class changes, so that what was found meanwhile is not used."""
         self.plain = has_only_names(selector)
-        self.reads: Reads | None = None
-        """What its selectors read of devices; None if each has to be asked."""
+        self.tests = FilterTests((), _DEVICES_AT_ONCE)
         self._compiles = compiles
-        self._tests: tuple[PlacedTest, ...] = ()
-        self._drivers: frozenset[str] | None = None
         self._selected: dict[PoolId, DeviceNameSet] = {}
         self._faults: dict[PoolId, tuple[SelectorFaults, ...]] = {}
-        self._answers: dict[int | None, Answer] = {}
-        self._found: dict[int | None, Found] = {}
 
     def compile(self, classes: Mapping[str, DeviceClassSelectors], compiling: Compiling | None = None) -> bool:
         """Reads the class and the selectors; returns whether something else may be selected than before.
 
         `compiling` has what other filters share with this one.
         """
-        before, known = (self.unusable, self._expressions), {each.expression: each.test for each in self._tests}
+        before, known = (self.unusable, self._expressions), {each.expression: each.test for each in self.tests.placed}
         try:
             with (compiling or Compiling()).turn():
                 tests = tests_of(self.selector, classes, lambda text: known.get(text) or self._compiles(text))
-            self._tests, self.unusable = tests, ""
+            self.tests, self.unusable = FilterTests(tests, _DEVICES_AT_ONCE), ""
         except CannotFilterError as error:
-            self._tests, self.unusable = (), str(error)
+            self.tests, self.unusable = FilterTests((), _DEVICES_AT_ONCE), str(error)
         if self.version and before == (self.unusable, self._expressions):
             return False
-        # Where the first selector rules a driver out, it is false for its devices, and no other is asked.
-        self._drivers = drivers_of([self._tests[0].expression]) if self._tests else None
-        read = [each.test.reads for each in self._tests if each.test.reads is not None]
-        self.reads = frozenset().union(*read) if len(read) == len(self._tests) else None
-        self.forget_answers()
         self.version += 1
         return True
 
     @property
     def _expressions(self) -> list[tuple[str, str]]:
-        return [(each.where, each.expression) for each in self._tests]
+        return [(each.where, each.expression) for each in self.tests.placed]
 
     def concerns(self, pool: PoolId) -> bool:
         """Whether it may select devices of a pool, by its names and by the driver that its first selector wants."""
         driver, name = pool
         return (
-            self.selector.driver in (None, driver)
-            and self.selector.pool in (None, name)
-            and (self._drivers is None or driver in self._drivers)
+            self.selector.driver in (None, driver) and self.selector.pool in (None, name) and self.tests.concern(driver)
         )
 
     def concerns_driver(self, driver: str) -> bool:
@@ -200,46 +159,9 @@ class FilterMatch:
         """The devices that it leaves out because a selector failed on them."""
         return () if self.unusable else summed_faults([each for found in self._faults.values() for each in found])
 
-    def forget_answers(self) -> None:
-        """Let go what was found about kinds of devices. What still asks goes on with what it began with."""
-        self._answers, self._found = {}, {}
-
-    def ask(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Iterator[Found | None]:
-        """Yield what it selects of a pool's devices at the end, and None after each few that were asked."""
-        known = self._found
-        found = known.get(shape.number)
-        if found is None:
-            found = yield from self._asked(shape, devices)
-            if shape.number is not None and len(known) < SHAPES_MOST:
-                known[shape.number] = found
-        yield found
-
-    def _asked(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Generator[None, None, Found]:
-        tests, answers = self._tests, self._answers
-        names: list[str] = []
-        failed: dict[tuple[str, str], list[str]] = defaultdict(list)
-        asked = 0
-        for kind, alike in shape.groups:
-            answer = answers.get(kind)
-            if answer is None:
-                answer = True
-                for test in tests:
-                    answer = _answer(devices[alike[0]], test)
-                    asked += 1
-                    if not asked % _DEVICES_AT_ONCE:
-                        yield
-                    if answer is not True:
-                        break
-                if kind is not None and len(answers) < ANSWERS_MOST:
-                    answers[kind] = answer
-            if answer is True:
-                names += alike
-            elif answer is not False:
-                failed[answer] += alike
-        return Found(frozenset(names), failed)
-
-    def put(self, pool: PoolId, names: DeviceNameSet, faults: tuple[SelectorFaults, ...]) -> tuple[bool, bool]:
+    def put(self, pool: PoolId, found: Found) -> tuple[bool, bool]:
         """It selects these devices of a pool; returns whether these are others, and whether the faults are."""
+        names, faults = found.names, _faults_in(pool, found.failed) if found.failed else ()
         other = self._selected.get(pool, NO_DEVICES) != names
         other_faults = self._faults.get(pool, ()) != faults
         if other:
@@ -255,13 +177,6 @@ class FilterMatch:
     def known(self) -> set[PoolId]:
         """The pools for which something is kept."""
         return self._selected.keys() | self._faults.keys()
-
-
-def _answer(device: PublishedDevice, test: PlacedTest) -> Answer:
-    try:
-        return satisfies(device, (test,))
-    except FailedSelectorError as error:
-        return error.where, error.detail
 
 
 class FaultExample(NamedTuple):
@@ -284,6 +199,15 @@ class SelectorFaults(NamedTuple):
         shown = ", ".join([f"{device} ({detail})" for device, detail in self.examples])
         more = self.devices - len(self.examples)
         return f"{self.where} fails on {counted(self.devices, 'device')}: {shown}{f' and {more} more' if more else ''}"
+
+
+def _faults_in(pool: PoolId, failed: Mapping[tuple[str, str], Sequence[str]]) -> tuple[SelectorFaults, ...]:
+    """Return those of one pool, by selector."""
+    found: list[SelectorFaults] = []
+    for (where, detail), names in failed.items():
+        first = [FaultExample(DeviceId(*pool, each), detail) for each in heapq.nsmallest(EXAMPLES_MAX, names)]
+        found.append(SelectorFaults(where, len(names), tuple(first)))
+    return summed_faults(found)
 
 
 def summed_faults(faults: Iterable[SelectorFaults]) -> tuple[SelectorFaults, ...]:

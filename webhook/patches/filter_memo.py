@@ -12,11 +12,11 @@ from typing import Final
 
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
-from webhook.expressions.drivers import drivers_of
 from webhook.inventory.pools import Pool, PoolId, Pools
-from webhook.patches.device_filter import FailedSelectorError, PlacedTest, placed_expressions, satisfies, tests_of
+from webhook.patches.device_filter import PlacedTest, placed_expressions, tests_of
 from webhook.patches.device_selectors import SharedSelectors
-from webhook.patches.published import PublishedDevice, published_by_slice
+from webhook.patches.kinds import FilterTests, each_alone
+from webhook.patches.published import published_by_slice
 
 FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
@@ -98,10 +98,8 @@ class _Matched:
 
     def __init__(self, selector: DeviceSelector, tests: tuple[PlacedTest, ...], forget: Callable[[], None]) -> None:
         self._selector = selector
-        self._tests = tests
+        self._tests = FilterTests(tests, DEVICES_AT_ONCE)
         self._forget = forget
-        # Where the first selector rules a driver out, it is false for its devices.
-        self._drivers = drivers_of([tests[0].expression]) if tests else None
         self._pools: dict[PoolId, tuple[object, frozenset[str]]] = {}
         self.remembered = 0
         """Pools, as POOLS_MOST counts them."""
@@ -131,21 +129,18 @@ class _Matched:
             version, known = pool.version, self._pools.get(identity)
             if known is not None and known[0] is version:
                 continue
-            names: set[str] = set()
-            asked = 0
-            for devices in published_by_slice(identity, pool):
+            names: frozenset[str] = frozenset()
+            only = self._selector.device
+            for published in published_by_slice(identity, pool):
                 yield True
-                for device in [each for each in devices if self._selector.device in (None, each.address.device)]:
-                    for test in self._tests:
-                        asked += 1
-                        if not asked % DEVICES_AT_ONCE:
-                            yield True
-                        if not _selects(test, device):
-                            break
+                devices = {each.address.device: each for each in published if only in (None, each.address.device)}
+                for found in self._tests.ask(each_alone(devices), devices):
+                    if found is None:
+                        yield True
                     else:
-                        names.add(device.address.device)
+                        names |= found.names
                 self._forget()
-            self._pools[identity] = version, frozenset(names)
+            self._pools[identity] = version, names
             self.remembered += _counted(names) - (0 if known is None else _counted(known[1]))
         self.complete = True
 
@@ -155,14 +150,7 @@ class _Matched:
 
     def _concerns(self, identity: PoolId, pool: Pool) -> bool:
         device = self._selector.device
-        return (self._drivers is None or identity[0] in self._drivers) and (device is None or device in pool.devices)
-
-
-def _selects(test: PlacedTest, device: PublishedDevice) -> bool:
-    try:
-        return satisfies(device, (test,))
-    except FailedSelectorError:
-        return False
+        return self._tests.concern(identity[0]) and (device is None or device in pool.devices)
 
 
 def _counted(names: Collection[str]) -> int:

@@ -25,8 +25,8 @@ from webhook.expressions.selectors.selector import Compiling, Reads
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.device_selectors import SharedSelectors
-from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet, Found
-from webhook.patches.kinds import Kinds, Shape, each_alone
+from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
+from webhook.patches.kinds import Found, Kinds, Shape, each_alone
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
 from webhook.patches.published import PublishedDevice, published_by_slice
@@ -117,7 +117,7 @@ class Contests:
 
 
 NO_FILTER: Final = DeviceSelector()
-_NOTHING: Final = Found(NO_DEVICES, {})
+_NOTHING: Final = Found(NO_DEVICES)
 
 
 class _Pass(NamedTuple):
@@ -305,7 +305,7 @@ class PatchIndex:
         if self._kinds.forget():
             self._open = None
             for match in self._matches.values():
-                match.forget_answers()
+                match.tests.forget()
 
     def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
         return self.match_of(patch).selected_in(pool, self.fleet)
@@ -361,25 +361,25 @@ class PatchIndex:
         if match.version != current.version:
             self._queue(identity, match.selector)  # its class changed meanwhile
             return
-        other, other_faults = match.put(identity, found.names, found.faults_in(identity) if found.failed else ())
+        other, other_faults = match.put(identity, found)
         if other:
             self._mark(match, identity)
         if other or other_faults:
             self._changed |= match.patches
 
     def _asked(self, match: FilterMatch, identity: PoolId) -> Iterator[Found | None]:
-        """As `FilterMatch.ask`, once the pool is open and its shape is known."""
+        """As `FilterTests.ask`, once the pool is open and its shape is known."""
         opened = self._open
         if opened is None or opened.pool != identity:
             opened = yield from self._opened(identity)
-        reads, only, devices = match.reads, match.selector.device, opened.devices
+        tests, only, devices = match.tests, match.selector.device, opened.devices
         if only is not None:
             shape: Shape | None = each_alone([only] if only in devices else [])
         else:
-            shape = opened.shapes.get(reads)
+            shape = opened.shapes.get(tests.reads)
         if shape is None:
-            shape = opened.shapes[reads] = yield from self._kinds.shape_of(reads, devices)
-        yield from match.ask(shape, devices)
+            shape = opened.shapes[tests.reads] = yield from self._kinds.shape_of(tests.reads, devices)
+        yield from tests.ask(shape, devices)
 
     def _opened(self, identity: PoolId) -> Generator[None, None, _Opened]:
         """Read the slices of a pool, one at each step."""

@@ -6,13 +6,20 @@ Every device has an attribute of its own, such as its serial number, so devices 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
+from webhook.expressions.drivers import drivers_of
 from webhook.expressions.selectors.selector import EvaluationError, Reads
+from webhook.patches.covering import DeviceNameSet
+from webhook.patches.device_filter import FailedSelectorError, PlacedTest, satisfies
 from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.published import PublishedDevice
 
+ANSWERS_MOST: Final = 4096
+"""Kinds of devices for which a filter's answers are remembered."""
+SHAPES_MOST: Final = 256
+"""Shapes of pools for which they are."""
 KINDS_MOST: Final = 65_536
 """Kinds that are remembered, some 30 MB; further devices are asked one by one."""
 READS_MOST: Final = 16
@@ -94,3 +101,78 @@ class Kinds:
             self._last += 1
             kind = self._kinds[key] = self._last
         return kind
+
+
+Answer: TypeAlias = bool | tuple[str, str]
+"""Whether a filter selects a device, or the selector that failed and how."""
+
+
+class Found(NamedTuple):
+    """What a filter selects of the devices of a pool, and of all pools with that shape."""
+
+    names: DeviceNameSet
+    failed: Mapping[tuple[str, str], Sequence[str]] = {}
+    """By selector and detail the devices on which it failed."""
+
+
+class FilterTests:
+    """The tests of one filter, and their answers about kinds of devices."""
+
+    def __init__(self, placed: tuple[PlacedTest, ...], at_once: int) -> None:
+        self.placed: Final = placed
+        read = [each.test.reads for each in placed if each.test.reads is not None]
+        self.reads: Final[Reads | None] = frozenset().union(*read) if len(read) == len(placed) else None
+        """What the tests read of devices; None if each has to be asked."""
+        # Where the first selector rules a driver out, it is false for its devices, and no other is asked.
+        self._drivers = drivers_of([placed[0].expression]) if placed else None
+        self._at_once = at_once
+        self._answers: dict[int | None, Answer] = {}
+        self._found: dict[int | None, Found] = {}
+
+    def concern(self, driver: str) -> bool:
+        """Return whether they may select devices of a driver."""
+        return self._drivers is None or driver in self._drivers
+
+    def forget(self) -> None:
+        """Let go what was found about kinds of devices."""
+        self._answers.clear()
+        self._found.clear()
+
+    def ask(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Iterator[Found | None]:
+        """Yield what the filter selects of these devices at the end, and None after each `at_once` tests."""
+        found = self._found.get(shape.number)
+        if found is None:
+            found = yield from self._asked(shape, devices)
+            if shape.number is not None and len(self._found) < SHAPES_MOST:
+                self._found[shape.number] = found
+        yield found
+
+    def _asked(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Generator[None, None, Found]:
+        names: list[str] = []
+        failed: dict[tuple[str, str], list[str]] = defaultdict(list)
+        asked = 0
+        for kind, alike in shape.groups:
+            answer = self._answers.get(kind)
+            if answer is None:
+                answer = True
+                for test in self.placed:
+                    answer = _answer(devices[alike[0]], test)
+                    asked += 1
+                    if not asked % self._at_once:
+                        yield
+                    if answer is not True:
+                        break
+                if kind is not None and len(self._answers) < ANSWERS_MOST:
+                    self._answers[kind] = answer
+            if answer is True:
+                names += alike
+            elif answer is not False:
+                failed[answer] += alike
+        return Found(frozenset(names), failed)
+
+
+def _answer(device: PublishedDevice, test: PlacedTest) -> Answer:
+    try:
+        return satisfies(device, (test,))
+    except FailedSelectorError as error:
+        return error.where, error.detail

@@ -351,7 +351,7 @@ def test_match_pauses_every_few_devices(devices: int, pauses: int) -> None:
     pool = Pool()
     pool.put(numbered(*[1] * devices))
     found = {each.address.device: each for each in published_devices((DRIVER, "p"), pool)}
-    *between, last = match.ask(each_alone(found), found)
+    *between, last = match.tests.ask(each_alone(found), found)
     assert between == [None] * pauses
     assert last is not None
     assert last.names == found.keys()

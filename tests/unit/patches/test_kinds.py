@@ -11,7 +11,7 @@ from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slic
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors.selector import Selector, compile_selector
 from webhook.inventory.pools import Pool
-from webhook.patches import filter_match, kinds
+from webhook.patches import kinds
 from webhook.patches.device_filter import DeviceTest
 from webhook.patches.device_selectors import DeviceSelectors, SharedSelectors
 from webhook.patches.index import PatchIndex
@@ -161,7 +161,7 @@ def test_one_device_of_each_kind_is_asked_once() -> None:
 
 @pytest.mark.parametrize("bound", ["ANSWERS_MOST", "SHAPES_MOST"])
 def test_only_so_much_is_remembered_for_a_filter(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_match, bound, 0)
+    monkeypatch.setattr(kinds, bound, 0)
     selectors = Counting()
     index = fleet(selectors, f"{OWN}.n > 0")
     assert selectors.asked == 3

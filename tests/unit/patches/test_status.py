@@ -9,9 +9,10 @@ import pytest
 from msgspec import structs
 
 from tests.unit.patches.fake_cluster import NOW, START
-from tests.unit.patches.patched import DRIVER, patch_of
-from webhook.api.rules import Condition
-from webhook.patches.filter_match import FaultNotes, Found, summed_faults
+from tests.unit.patches.patched import DRIVER, by_number, patch_of
+from webhook.api.rules import Condition, DeviceSelector
+from webhook.patches.filter_match import FaultNotes, FilterMatch, summed_faults
+from webhook.patches.kinds import Found
 from webhook.patches.status import AppliedAttributes, ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import PatchStatus, StoredPatch
 
@@ -21,7 +22,9 @@ FINE: Final = Standing((), 2, 5, 4, (), "")
 
 def faults(count: int, where: str = "selector #0") -> Any:
     failed = {(where, f"no {number}"): [f"gpu-{number}"] for number in reversed(range(count))}
-    return Found(frozenset(), failed).faults_in((DRIVER, "node-0"))
+    match = FilterMatch(DeviceSelector(), by_number)
+    match.put((DRIVER, "node-0"), Found(frozenset(), failed))
+    return match.faults
 
 
 def status(standing: Standing = FINE, *, stored: StoredPatch = STORED, ceiling: int = 2, **outcome: Any) -> Any:
