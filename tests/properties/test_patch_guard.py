@@ -33,7 +33,7 @@ from webhook.api.rules import PATCH_LABEL, DeviceTaintRule, decode_rule
 from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.matching import selects
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.patches.device_selectors import SharedSelectors
+from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import KnownPatches, patch_reach
 from webhook.patches.status import standing_of

@@ -23,7 +23,7 @@ from webhook.inventory.impact import Taint, impact_on_devices
 from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.state import Inventory
-from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.filters import DeviceSelectors
 from webhook.patches.originals import BASIC, ORIGINALS, content_of, written_devices
 from webhook.patches.overriding import arrived, changed_settings, overridden
 from webhook.policy.model import InTreeEvictor, PolicyMode

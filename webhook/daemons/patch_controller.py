@@ -24,8 +24,8 @@ from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.flowcontrol.loop import Again, Loop, together
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
-from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import FaultNotes
+from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
 from webhook.patches.refusals import RefusalCounts
 from webhook.patches.status import (

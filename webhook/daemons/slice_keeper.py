@@ -15,7 +15,7 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.patch_writer import SliceToucher
 from webhook.flowcontrol.loop import Again, Loop, together
-from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.filters import DeviceSelectors
 from webhook.patches.overriding import Faults
 from webhook.patches.slice_ledger import SliceLedger
 from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
 
+RULES_MAX: Final = 100
+"""Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
 DeviceNameSet: TypeAlias = frozenset[str]
 """Names of devices of one pool."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -29,11 +28,8 @@ from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.scope import is_named_for, is_same_taint, rule_name
-from webhook.patches.covering import covering_selectors
+from webhook.patches.covering import RULES_MAX, covering_selectors
 from webhook.patches.patching import EffectiveDevices, Origin, taints_of_patch
-
-RULES_MAX: Final = 100
-"""Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
 
 
 class ExpandedRule(msgspec.Struct, frozen=True):

@@ -14,12 +14,12 @@ from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import PoolId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
-from webhook.patches.device_filter import (
+from webhook.patches.expansion import has_only_names
+from webhook.patches.filters import (
     CannotFilterError,
     CompilesSelectors,
     tests_of,
 )
-from webhook.patches.expansion import has_only_names
 from webhook.patches.kinds import FilterTests, Found
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()

@@ -13,8 +13,7 @@ from typing import Final
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.pools import Pool, PoolId, Pools
-from webhook.patches.device_filter import PlacedTest, placed_expressions, tests_of
-from webhook.patches.device_selectors import SharedSelectors
+from webhook.patches.filters import PlacedTest, SharedSelectors, placed_expressions, tests_of
 from webhook.patches.kinds import FilterTests, each_alone
 from webhook.patches.published import published_by_slice
 

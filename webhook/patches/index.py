@@ -24,8 +24,8 @@ from webhook.api.slices import ResourceSlice
 from webhook.expressions.selectors.selector import Compiling, Reads
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
-from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
+from webhook.patches.filters import SharedSelectors
 from webhook.patches.kinds import Found, Kinds, Shape, each_alone
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from webhook.expressions.drivers import drivers_of
 from webhook.expressions.selectors.selector import EvaluationError, Reads
 from webhook.patches.covering import DeviceNameSet
-from webhook.patches.device_filter import FailedSelectorError, PlacedTest, satisfies
-from webhook.patches.device_selectors import SharedSelectors
+from webhook.patches.filters import FailedSelectorError, PlacedTest, SharedSelectors, satisfies
 from webhook.patches.published import PublishedDevice
 
 ANSWERS_MOST: Final = 4096

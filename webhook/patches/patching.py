@@ -22,7 +22,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import PoolId, Pools
 from webhook.inventory.steps import Check, in_steps, unchecked
-from webhook.patches.device_filter import (
+from webhook.patches.filters import (
     CannotFilterError,
     CompilesSelectors,
     DeviceTest,

@@ -15,7 +15,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.pools import Pools
 from webhook.inventory.steps import Check, in_steps, unchecked
-from webhook.patches.device_filter import CompilesSelectors
+from webhook.patches.filters import CompilesSelectors
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.overriding import (
     Arrived,

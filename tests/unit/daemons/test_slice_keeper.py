@@ -13,7 +13,7 @@ from tests.unit.patches.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import Condition
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
-from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.filters import DeviceSelectors
 from webhook.patches.originals import ORIGINALS, with_settings, written_devices
 from webhook.patches.overriding import arrived, overridden
 from webhook.patches.slice_patches import SlicePatches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.patches.patched import by_number
-from webhook.patches.device_selectors import SharedSelectors
+from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
-    from webhook.patches.device_filter import DeviceTest
+    from webhook.patches.filters import DeviceTest
 
 
 class ByNumber(SharedSelectors):

@@ -14,7 +14,7 @@ from webhook.api.slices import ResourceSlice, decode_slice
 from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
 from webhook.patches import published
-from webhook.patches.device_filter import CannotCompileError, CannotMatchError, DeviceTest
+from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceTest
 from webhook.patches.originals import written_devices
 from webhook.patches.patching import EffectiveDevices, effective_devices
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.patches.patched import DRIVER, at, class_of, patch_of, pools_of, slice_of
-from webhook.patches.device_filter import CannotCompileError, CannotMatchError
-from webhook.patches.device_selectors import DeviceSelectors, SharedSelectors
+from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceSelectors, SharedSelectors
 from webhook.patches.patching import effective_devices
 from webhook.patches.published import PublishedDevice
 

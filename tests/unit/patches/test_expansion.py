@@ -16,7 +16,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.inventory.scope import is_named_for, number_of, numbered, rule_name
-from webhook.patches.expansion import RULES_MAX, ExpandedRule, PatchExpansion, expansion
+from webhook.patches.covering import RULES_MAX
+from webhook.patches.expansion import ExpandedRule, PatchExpansion, expansion
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch

@@ -14,8 +14,8 @@ from tests.caches import held
 from tests.unit.patches.patched import DRIVER, class_of, pools_of, slice_of, slices_read
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.patches import filter_memo
-from webhook.patches.device_filter import CannotFilterError
 from webhook.patches.filter_memo import DEVICES_AT_ONCE, FilterMemo
+from webhook.patches.filters import CannotFilterError
 
 if TYPE_CHECKING:
     from webhook.inventory.pools import Pools

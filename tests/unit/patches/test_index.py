@@ -15,8 +15,8 @@ from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.pools import Pool
-from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import FilterMatch, Fleet
+from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
 from webhook.patches.kinds import each_alone
 from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of

@@ -24,7 +24,7 @@ from tests.unit.patches.patched import (
 )
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
-from webhook.patches.device_filter import DeviceTest
+from webhook.patches.filters import DeviceTest
 from webhook.patches.patching import (
     EffectiveDevices,
     Origin,

@@ -86,8 +86,8 @@ from webhook.inventory.preview import (
 )
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory, Sight, key_of
-from webhook.patches.device_selectors import DeviceSelectors
 from webhook.patches.expansion import PatchExpansion, expansion
+from webhook.patches.filters import DeviceSelectors
 from webhook.patches.patch_preview import patch_changes, patch_preview
 from webhook.patches.patching import EffectiveDevices, effective_devices
 from webhook.policy.decide import Judge

@@ -40,7 +40,7 @@ from webhook.inventory.matching import Evictor, acts
 from webhook.inventory.preview import OutcomeReason, PodOutcome, Preview, outdated
 from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
-from webhook.patches.expansion import RULES_MAX
+from webhook.patches.covering import RULES_MAX
 from webhook.patches.patching import PatchFault
 from webhook.policy.model import Policy
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
