@@ -22,7 +22,7 @@ SHAPES_MOST: Final = 256
 KINDS_MOST: Final = 65_536
 """Kinds that are remembered, some 30 MB; further devices are asked one by one."""
 READS_MOST: Final = 16
-"""Different things to read by which devices are told apart. Filters that read yet other things ask each device."""
+"""Different things to read by which devices are distinguished. Filters that read yet other things ask each device."""
 _DEVICES_AT_ONCE: Final = 64
 """To find the kind of a device takes some 20 µs, most of it for the values that selectors see."""
 

@@ -54,7 +54,7 @@ class Selector:
     cost: int
     """The most that one evaluation costs by the API server's estimate."""
     reads: Reads | None
-    """For devices that are alike in it, results, errors and steps are equal; None if that cannot be told."""
+    """For devices that are alike in it, results, errors and steps are equal; None if that is not known."""
 
     def __init__(
         self, source: str, cost: int, run: Step, test: Test | None, test_steps: int = 1, reads: Reads | None = None
