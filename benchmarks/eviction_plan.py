@@ -37,7 +37,7 @@ from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Grouping, Profiles
 from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, EvictionProfile

@@ -28,7 +28,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.inventory.impact import Taint, impact_of
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.client.errors import Gone
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.impact import Taint, impact_of
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
 from webhook.telemetry.metrics import Metrics
 

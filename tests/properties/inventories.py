@@ -17,7 +17,7 @@ from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.inventory.impact import Taint
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.impact import Impact, Taint, Wave, impact_of
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 
 if TYPE_CHECKING:
     from tests.properties.inventories import History

@@ -31,7 +31,7 @@ from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import decode_patch
 from webhook.api.rules import PATCH_LABEL, DeviceTaintRule, decode_rule
 from webhook.inventory.fates import DeviceId, DeviceNames
-from webhook.inventory.matching import selects
+from webhook.inventory.pools import selects
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.patches.patched import CREATED, by_number, class_of, patch_of, pools_of, slice_of
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.matching import selects
-from webhook.inventory.pools import Pools
+from webhook.inventory.pools import Pools, selects
 from webhook.patches.expansion import expansion
 from webhook.patches.patching import EffectiveDevices, Origin, by_precedence, effective_devices
 

@@ -18,7 +18,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of
-from webhook.inventory.matching import acts, selects
+from webhook.inventory.pools import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
 from webhook.policy.impact_limits import limit_on_devices

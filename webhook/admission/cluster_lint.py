@@ -19,10 +19,9 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import Siblings, siblings_of_rule
-from webhook.inventory.matching import acts, selects
+from webhook.inventory.pools import Check, acts, in_steps, selects
 from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.inventory.state import Inventory
-from webhook.inventory.steps import Check, in_steps
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.rules import SELECTOR
 

@@ -26,10 +26,9 @@ from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, Dev
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings, siblings_of_rule, written_for_hardware
 from webhook.inventory.impact import Impact, Taint
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Check, Evictor, in_steps
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
 from webhook.inventory.state import Inventory
-from webhook.inventory.steps import Check, in_steps
 from webhook.policy.model import ImpactSettings, PolicyMode
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.window_fit import Leaving, fit_texts, has_windows

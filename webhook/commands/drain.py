@@ -53,7 +53,7 @@ from webhook.config.texts import as_lifetime
 from webhook.eviction.conditions import ConditionReason
 from webhook.files.report import visible
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.usage import is_pod
+from webhook.inventory.state import is_pod
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster

@@ -41,8 +41,8 @@ from webhook.config.texts import as_namespace
 from webhook.eviction.conditions import EVICTION, IN_TREE
 from webhook.files.report import shortened, table, visible
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.matching import FOR_EVER, tolerates
-from webhook.inventory.usage import is_pod
+from webhook.inventory.pools import FOR_EVER, tolerates
+from webhook.inventory.state import is_pod
 
 if TYPE_CHECKING:  # these load a client, or most of an inventory
     from webhook.commands.shared.snapshot import ReadInventory

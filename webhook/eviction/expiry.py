@@ -27,8 +27,7 @@ from webhook.flowcontrol.loop import LastingFault
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
-from webhook.inventory.matching import acts
-from webhook.inventory.pools import Pool, PoolId
+from webhook.inventory.pools import Pool, PoolId, acts
 from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP, parse_time
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 
 _SILENT: Final = timedelta(minutes=2)

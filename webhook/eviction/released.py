@@ -22,7 +22,7 @@ from webhook.eviction.conditions import RELEASED, UNSETTLED, ConditionState, fir
 from webhook.eviction.core import Core
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
-from webhook.inventory.matching import acts
+from webhook.inventory.pools import acts
 from webhook.inventory.scope import can_judge
 from webhook.inventory.state import InventoryObject
 

@@ -23,9 +23,8 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import HARMLESS, Taint
-from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.pod_groups import keeps_all
-from webhook.inventory.pools import PoolId
+from webhook.inventory.pools import FOR_EVER, PoolId
 from webhook.inventory.scope import EvictionScope, can_judge, is_ours, start_of
 from webhook.inventory.state import Inventory, InventoryObject, key_of
 

@@ -7,8 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.pools import Pool, Pools
-from webhook.inventory.steps import BETWEEN_CHECKS, Check, in_steps, unchecked
+from webhook.inventory.pools import BETWEEN_CHECKS, Check, Pool, Pools, in_steps, unchecked
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 

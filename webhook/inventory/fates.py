@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.api.rules import DeviceSelector
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.taints import DeviceToleration
-from webhook.inventory.steps import Check, in_steps, unchecked
-from webhook.inventory.usage import ClaimGroup, is_pod
+from webhook.inventory.pools import Check, in_steps, unchecked
+from webhook.inventory.state import ClaimGroup, is_pod
 
 if TYPE_CHECKING:
     from webhook.api.claims import AllocationResult, ResourceClaim

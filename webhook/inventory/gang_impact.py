@@ -13,10 +13,9 @@ from msgspec import structs
 from webhook.api.pods import Pod
 from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
 from webhook.inventory.impact import Impact
-from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key, is_held
+from webhook.inventory.pools import Check, Evictor, in_steps, unchecked
 from webhook.inventory.state import Inventory
-from webhook.inventory.steps import Check, in_steps, unchecked
 
 if TYPE_CHECKING:
     from webhook.inventory.preview import OutcomeReason

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from webhook.api.pod_groups import SINGLE
 from webhook.api.pods import Pod
 from webhook.inventory.pod_groups import group_of, is_leaving
+from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.inventory.state import Inventory, InventoryObject
-from webhook.inventory.steps import Check, in_steps, unchecked
 
 GangOf = Callable[[Pod], "Gang | None"]
 

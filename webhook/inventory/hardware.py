@@ -21,12 +21,10 @@ from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.pools import PoolId, Pools
+from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge, is_named_for, is_same_taint
-from webhook.inventory.state import Inventory
-from webhook.inventory.steps import Check, in_steps, unchecked
-from webhook.inventory.usage import is_pod
+from webhook.inventory.state import Inventory, is_pod
 
 _CLOSES: Final = EFFECT_RANK[NO_SCHEDULE]
 """The rank from which on a device is not allocated any more."""

@@ -23,11 +23,18 @@ from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames, Fates, Users, fates_on
 from webhook.inventory.gangs import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
-from webhook.inventory.matching import FOR_EVER, Evictor, acts, grace_seconds, tolerates
-from webhook.inventory.pools import PoolId
-from webhook.inventory.state import Inventory
-from webhook.inventory.steps import Check, in_steps, unchecked
-from webhook.inventory.usage import ClaimGroup
+from webhook.inventory.pools import (
+    FOR_EVER,
+    Check,
+    Evictor,
+    PoolId,
+    acts,
+    grace_seconds,
+    in_steps,
+    tolerates,
+    unchecked,
+)
+from webhook.inventory.state import ClaimGroup, Inventory
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)

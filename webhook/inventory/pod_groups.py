@@ -10,8 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod
-from webhook.inventory.state import Inventory, key_of
-from webhook.inventory.usage import is_pod_group
+from webhook.inventory.state import Inventory, is_pod_group, key_of
 
 
 def group_key(pod: Pod) -> str:

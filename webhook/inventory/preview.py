@@ -24,11 +24,10 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.matching import FOR_EVER, Evictor, acts, counts, tolerates
 from webhook.inventory.pod_groups import is_leaving
+from webhook.inventory.pools import FOR_EVER, Evictor, acts, counts, tolerates
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.state import Inventory, key_of
-from webhook.inventory.usage import is_pod
+from webhook.inventory.state import Inventory, is_pod, key_of
 
 
 class Preview(msgspec.Struct, frozen=True):

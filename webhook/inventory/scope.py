@@ -12,7 +12,7 @@ import msgspec
 from webhook.api.rules import DeviceSelector, DeviceTaintRule, not_before_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceNames, fates_on
-from webhook.inventory.matching import Evictor, tolerates
+from webhook.inventory.pools import Evictor, tolerates
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Inventory

@@ -13,7 +13,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.impact import Taint, allocated_on, impact_on_users, union
-from webhook.inventory.matching import acts
+from webhook.inventory.pools import acts
 from webhook.inventory.preview import Preview, rows_of
 from webhook.inventory.state import Inventory
 from webhook.patches.expansion import ExpandedRule

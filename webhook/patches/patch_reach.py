@@ -21,11 +21,10 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceId, DeviceNames
-from webhook.inventory.pools import PoolId, Pools
+from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
-from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.patches.covering import RULES_MAX, covering_selectors
-from webhook.patches.expansion import has_only_names, is_written_for_patch, rules_of_taint
+from webhook.patches.expansion import RULES_MAX, has_only_names, is_written_for_patch, rules_of_taint
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.filters import CannotFilterError
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch

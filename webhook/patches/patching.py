@@ -20,8 +20,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.fates import DeviceId
-from webhook.inventory.pools import PoolId, Pools
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.patches.filters import (
     CannotFilterError,
     CompilesSelectors,

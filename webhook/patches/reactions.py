@@ -23,8 +23,7 @@ from msgspec import structs
 from webhook.api.rules import ACTING_ANNOTATIONS, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.fates import DeviceId
-from webhook.inventory.pools import Pools, ShareUse
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.pools import Check, Pools, ShareUse, in_steps, unchecked
 from webhook.patches.reasons import (
     RETURNS_MAX,
     FirstSights,

@@ -13,8 +13,7 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.slices import ResourceSlice
-from webhook.inventory.pools import Pools
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.pools import Check, Pools, in_steps, unchecked
 from webhook.patches.filters import CompilesSelectors
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.overriding import (

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.expressions.engine import EvaluationError
-from webhook.inventory.steps import Check, unchecked
+from webhook.inventory.pools import Check, unchecked
 from webhook.policy.evaluation import (
     AppliedRules,
     CompiledException,

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from webhook.api.taints import EQUAL, EXISTS, DeviceToleration
-from webhook.inventory.steps import Check, unchecked
+from webhook.inventory.pools import Check, unchecked
 from webhook.policy.decide import Judge
 from webhook.policy.evaluation import Variables
 from webhook.policy.match import Scope, Target

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.policy.match import NamespaceMatcher, RequesterMatcher
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, RequesterMatch, Share
 from webhook.policy.patterns import TextSet

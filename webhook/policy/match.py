@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
-from webhook.inventory.steps import Check, unchecked
+from webhook.inventory.pools import Check, unchecked
 from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
 from webhook.policy.patterns import FEW_TEXTS, TextSet
 from webhook.policy.ports import NamespaceFacts, Requester

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
-from webhook.inventory.steps import Check, in_steps
+from webhook.inventory.pools import Check, in_steps
 
 FEW_TEXTS: Final = 64
 """Up to that many texts are compared with each pattern one by one, which is quicker than sorting them."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
 

@@ -18,7 +18,7 @@ from webhook.api.decode import Reader
 from webhook.api.rules import EVICT, decode_rule
 from webhook.api.slices import decode_slice
 from webhook.inventory.impact import Taint, impact_of, impact_on_devices
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

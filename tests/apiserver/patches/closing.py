@@ -10,7 +10,7 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
-from webhook.inventory.matching import selects
+from webhook.inventory.pools import selects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from tests.unit.inventory.values import inventory_of
 from webhook.api.meta import format_time
 from webhook.api.rules import NEVER, NOT_BEFORE, not_before_of
 from webhook.inventory.impact import Taint
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.rule_delta import asks_for_more
 from webhook.policy.model import InTreeEvictor
 

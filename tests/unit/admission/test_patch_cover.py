@@ -25,7 +25,7 @@ from tests.unit.admission.patch_guarding import (
 from tests.unit.inventory.values import claim, on
 from tests.unit.patches.patched import slice_of
 from webhook.api.meta import format_time
-from webhook.inventory.usage import Usage
+from webhook.inventory.state import Usage
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings
 
 CLOSING: Final = make_taint()

@@ -26,7 +26,7 @@ from webhook.eviction.events import PodEventKind, disruption_of, pod_event, rule
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.inventory.evictions import Eviction, EvictionReason
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 
 EVICTED = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))

@@ -15,7 +15,7 @@ from webhook.inventory import gang_impact
 from webhook.inventory.gang_impact import KnownPods, with_companions, with_gangs
 from webhook.inventory.gangs import POD_GROUP, BrokenGang, Gang, count_gangs, gang_in
 from webhook.inventory.impact import Impact, impact_of
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.preview import OutcomeReason
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from webhook.inventory.hardware import (
     siblings_of_rule,
     siblings_of_slice,
 )
-from webhook.inventory.steps import BETWEEN_CHECKS
+from webhook.inventory.pools import BETWEEN_CHECKS
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule

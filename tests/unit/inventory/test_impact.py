@@ -28,7 +28,7 @@ from tests.unit.inventory.values import (
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.servers import facts_of
 from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_devices, union
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 
 if TYPE_CHECKING:
     from webhook.api.claims import AllocationResult

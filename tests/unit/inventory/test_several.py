@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.inventory.usage import add_name, remove_name
+from webhook.inventory.state import add_name, remove_name
 
 if TYPE_CHECKING:
-    from webhook.inventory.usage import Several
+    from webhook.inventory.state import Several
 
 
 def with_names(number: int) -> dict[str, Several]:

@@ -14,7 +14,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of, impact_on_users
-from webhook.inventory.steps import in_steps
+from webhook.inventory.pools import in_steps
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
 from webhook.policy.ports import NO_NAMES
@@ -22,8 +22,8 @@ from webhook.policy.ports import NO_NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from webhook.inventory.pools import Check
     from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.inventory.steps import Check
 
 MANY = 3500
 ACTING = Taint.of_slice(taint(), in_tree=True)

@@ -9,8 +9,7 @@ from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Pod
-from webhook.inventory.state import Inventory
-from webhook.inventory.usage import GroupKey, is_pod, uses
+from webhook.inventory.state import GroupKey, Inventory, is_pod, uses
 
 NIC = "nic.example.com"
 CLAIMS = (

@@ -12,7 +12,7 @@ from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.inventory.impact import Impact, Taint, impact_of
-from webhook.inventory.matching import selects
+from webhook.inventory.pools import selects
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import NOW
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
 

@@ -12,7 +12,7 @@ import pytest
 from tests.costs import calls_of
 from tests.unit.patches.patched import DRIVER, at, pools_of, slice_of
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.matching import selects
+from webhook.inventory.pools import selects
 from webhook.patches.covering import _fewest_lines, cover_of, covering_selectors
 
 if TYPE_CHECKING:

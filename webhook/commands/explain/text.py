@@ -9,7 +9,7 @@ from webhook.commands.explain.values import SubjectKind
 from webhook.commands.status.report import WORDS
 from webhook.eviction.modes import Mode
 from webhook.files.report import shortened, visible
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 
 _OURS: Final = Evictor.OURS.value
 _EVICTORS: Final = {

@@ -71,8 +71,8 @@ from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
 from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
-from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import is_held, keeps_all
+from webhook.inventory.pools import Evictor
 from webhook.inventory.preview import (
     Cause,
     GroupRow,

@@ -36,7 +36,7 @@ from webhook.eviction.profiles import classes_of
 from webhook.files.report import Row, line, table, visible
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import unused_claims
-from webhook.inventory.matching import Evictor, acts
+from webhook.inventory.pools import Evictor, acts
 from webhook.inventory.preview import OutcomeReason, PodOutcome, Preview, outdated
 from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory

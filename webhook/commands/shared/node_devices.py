@@ -15,8 +15,7 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader
 from webhook.api.selectors import LabelRequirement
 from webhook.commands.shared.words import DeviceAddress
-from webhook.inventory.state import Inventory, key_of
-from webhook.inventory.usage import uses
+from webhook.inventory.state import Inventory, key_of, uses
 
 _NAME: Final = "metadata.name"
 _NOWHERE: Final[frozenset[str]] = frozenset()

@@ -23,7 +23,7 @@ from webhook.commands.status.views import PodState, PodStatus, StatusSettings, c
 from webhook.eviction.conditions import IN_TREE, RELEASED
 from webhook.files.report import Row, line, table, visible
 from webhook.inventory.impact import Taint, impact_of
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import is_ours
 
 VERSION: Final = 1

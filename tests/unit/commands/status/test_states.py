@@ -23,7 +23,7 @@ from webhook.commands.status.report import lines_of
 from webhook.commands.status.views import PodState, StatusSettings, WaitKind, mode_by_conditions
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy
 from webhook.policy.ports import NamespaceFacts
 

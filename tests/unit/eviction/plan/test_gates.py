@@ -22,7 +22,7 @@ from webhook.eviction.ports import LimitKind
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.eviction.room import GATES
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory, InventoryObject
 from webhook.policy.model import BreakerSettings, EvictionProfile

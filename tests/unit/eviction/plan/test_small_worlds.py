@@ -34,7 +34,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure, Ledger, Moment, Taken, View
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
 from webhook.policy.model import EvictionProfile, Pause

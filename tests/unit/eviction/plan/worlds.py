@@ -20,7 +20,7 @@ from webhook.api.pods import Pod
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.matching import Evictor
+from webhook.inventory.pools import Evictor
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
 from webhook.policy.model import EvictionProfile, EvictionWindow, Pause, Share
