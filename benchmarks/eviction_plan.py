@@ -38,8 +38,8 @@ from webhook.eviction.profiles import Grouping, Profiles
 from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import BreakerSettings, EvictionProfile
 from webhook.runtime import settle_memory
 from webhook.telemetry.workers import EvictionMetrics

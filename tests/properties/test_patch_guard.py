@@ -30,9 +30,9 @@ from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import decode_patch
 from webhook.api.rules import PATCH_LABEL, DeviceTaintRule, decode_rule
-from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.pools import selects
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import KnownPatches, patch_reach

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
-    from webhook.inventory.fates import DeviceId
+    from webhook.inventory.targets import DeviceId
 
 DRIVERS: Final = ("a", "b")
 POOLS: Final = ("p", "q", "r")

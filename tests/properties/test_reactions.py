@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.patches.reacting import DRIVER, NOW, Cluster, make_reaction, make_slice, stored
 from webhook.api.slices import SliceTaint
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
+from webhook.inventory.targets import DeviceId
 from webhook.patches.reactions import LEAST_QUIET_SECONDS, react
 from webhook.policy.model import Share
 from webhook.policy.reactions import may_come_of_reactions

@@ -20,7 +20,7 @@ from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.rules import DeviceSelector, condition_of
 from webhook.eviction.conditions import RELEASED
 from webhook.eviction.modes import Mode
-from webhook.inventory.fates import DeviceNames
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,12 +15,10 @@ from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory import values
 from webhook.admission.recent_impact import closed_together, closed_together_with_recent, hit_with_recent, victims_of
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.pools import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.scope import can_judge
+from webhook.inventory.targets import DeviceNames, Extent, can_judge
 from webhook.policy.impact_limits import limit_on_devices
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 

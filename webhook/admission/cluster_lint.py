@@ -16,12 +16,11 @@ from webhook.api.field import Finding
 from webhook.api.remembered import remembered
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import Siblings, siblings_of_rule
 from webhook.inventory.pools import Check, acts, in_steps, selects
 from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceNames, Extent
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.rules import SELECTOR
 

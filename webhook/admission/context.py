@@ -13,10 +13,10 @@ from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Sight
+from webhook.inventory.targets import DeviceNames
 from webhook.patches.patch_reach import KnownPatches
 from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.decide import BUILTIN_JUDGE, Judge

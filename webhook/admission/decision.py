@@ -16,8 +16,8 @@ from webhook.admission.review import API_VERSION, AdmissionRequest
 from webhook.api.counts import counted
 from webhook.api.field import JSON, FieldError, Finding, Severity
 from webhook.api.rules import DeviceTaintRule
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.model import Action
 
 BREAK_GLASS: Final = "break-glass"

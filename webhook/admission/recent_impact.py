@@ -20,13 +20,11 @@ from webhook.admission.context import AdmissionContext
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
 from webhook.inventory.pools import Check, Pools, ShareUse, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
-from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceNames, Extent, can_judge
 from webhook.patches.patch_reach import REACH_SECONDS, TOO_LONG, nominal_rules, patch_reach
 from webhook.policy.impact_limits import limit_on_devices, resolve_limit
 from webhook.policy.model import ImpactLimits, Share

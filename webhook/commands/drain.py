@@ -52,8 +52,8 @@ from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.config.texts import as_lifetime
 from webhook.eviction.conditions import ConditionReason
 from webhook.files.report import visible
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.state import is_pod
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster

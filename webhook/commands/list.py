@@ -40,9 +40,9 @@ from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.config.texts import as_namespace
 from webhook.eviction.conditions import EVICTION, IN_TREE
 from webhook.files.report import shortened, table, visible
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.pools import FOR_EVER, tolerates
 from webhook.inventory.state import is_pod
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:  # these load a client, or most of an inventory
     from webhook.commands.shared.snapshot import ReadInventory
@@ -187,7 +187,7 @@ def _notes(inventory: Inventory, *, everything: bool) -> Iterator[str]:
     # Late: see commands/shared/main.py.
     from webhook.admission.impact_text import first_names  # noqa: PLC0415
     from webhook.inventory.holders import is_published  # noqa: PLC0415
-    from webhook.inventory.scope import can_judge  # noqa: PLC0415
+    from webhook.inventory.targets import can_judge  # noqa: PLC0415
 
     selectors = {name: rule.selector for name, rule in sorted(inventory.rules.items())}
     if everything:

@@ -31,8 +31,8 @@ from webhook.commands.shared.words import (
 )
 from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.files.report import visible
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.pools import selects
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster

@@ -36,8 +36,8 @@ from webhook.flowcontrol.loop import LastingFault, together
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.inventory.pod_groups import goes_with_all, group_key
-from webhook.inventory.scope import is_ours
 from webhook.inventory.state import InventoryObject, claim_keys, key_of
+from webhook.inventory.targets import is_ours
 
 log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2

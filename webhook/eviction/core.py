@@ -20,7 +20,7 @@ from webhook.eviction.profiles import Grouping
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.scope import EvictionScope
+from webhook.inventory.targets import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
 """The longest wait between two attempts at a pod, or at the conditions of a rule."""

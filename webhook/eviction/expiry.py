@@ -25,11 +25,10 @@ from webhook.eviction.conditions import ConditionState, updated
 from webhook.eviction.ports import Dependencies
 from webhook.flowcontrol.loop import LastingFault
 from webhook.flowcontrol.workqueue import TimeSlice
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
 from webhook.inventory.pools import Pool, PoolId, acts
-from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceNames, can_judge
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
 """Condition type. Unknown: the expired rule is being taken back; False: it was; True: it was restored after that."""

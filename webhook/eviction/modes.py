@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, assert_never
 from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP, parse_time
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
+from webhook.inventory.targets import EvictionScope
 
 _SILENT: Final = timedelta(minutes=2)
 """A leader renews its Lease every few seconds; clocks may differ by this much."""

@@ -18,9 +18,9 @@ from webhook.eviction.conditions import ImpactForecast, Progress
 from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, exemption, opening_text, state_text
 from webhook.eviction.ports import LimitKind
 from webhook.flowcontrol.workqueue import TimeSlice
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:

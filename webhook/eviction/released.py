@@ -20,11 +20,10 @@ from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.conditions import RELEASED, UNSETTLED, ConditionState, first_of, updated
 from webhook.eviction.core import Core
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
 from webhook.inventory.pools import acts
-from webhook.inventory.scope import can_judge
 from webhook.inventory.state import InventoryObject
+from webhook.inventory.targets import DeviceNames, can_judge
 
 TURN_SECONDS: Final = 1.0
 """The minimum time between two writes if the second one changes the status; True ends without a wait."""

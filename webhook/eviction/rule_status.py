@@ -28,7 +28,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.flowcontrol.loop import LastingFault
-from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
+from webhook.inventory.targets import can_judge, is_ours, start_of, tolerating_scheduling
 
 log = logging.getLogger(__name__)
 

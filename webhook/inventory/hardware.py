@@ -19,12 +19,10 @@ import msgspec
 from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.scope import can_judge, is_named_for, is_same_taint
 from webhook.inventory.state import Inventory, is_pod
+from webhook.inventory.targets import DeviceNames, Extent, can_judge, is_named_for, is_same_taint
 
 _CLOSES: Final = EFFECT_RANK[NO_SCHEDULE]
 """The rank from which on a device is not allocated any more."""

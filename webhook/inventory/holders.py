@@ -12,9 +12,9 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from webhook.api.claims import Consumer
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.state import Inventory, is_pod
+from webhook.inventory.targets import DeviceNames
 
 COUNTED_MOST: Final = 1000
 """Up to this number claims are counted exactly: a rule for a whole driver may have a hundred thousand."""

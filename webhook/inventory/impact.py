@@ -19,8 +19,6 @@ from msgspec import structs
 from webhook.api.rules import NEVER, DeviceSelector, DeviceTaintRule, not_before_of
 from webhook.api.servers import ServerFacts
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames, Fates, Users, fates_on
 from webhook.inventory.gangs import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.pools import (
@@ -35,6 +33,7 @@ from webhook.inventory.pools import (
     unchecked,
 )
 from webhook.inventory.state import ClaimGroup, Inventory
+from webhook.inventory.targets import DeviceNames, Extent, Fates, Users, fates_on
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)

@@ -22,7 +22,7 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.pools import PoolId
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import may_meet

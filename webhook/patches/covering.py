@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
+from webhook.inventory.targets import DeviceId
 
 RULES_MAX: Final = 100
 """Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""

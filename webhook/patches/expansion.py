@@ -24,10 +24,9 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
 from webhook.inventory.rule_delta import narrower
-from webhook.inventory.scope import is_named_for, is_same_taint, rule_name
+from webhook.inventory.targets import DeviceId, is_named_for, is_same_taint, rule_name
 from webhook.patches.covering import RULES_MAX, covering_selectors
 from webhook.patches.patching import EffectiveDevices, Origin, taints_of_patch
 

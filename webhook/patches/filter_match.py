@@ -11,8 +11,8 @@ from webhook.api.counts import counted
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import PoolId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
 from webhook.patches.expansion import has_only_names
 from webhook.patches.filters import (

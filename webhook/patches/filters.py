@@ -16,7 +16,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.frame import StepBudget
 from webhook.expressions.selectors.selector import EvaluationError, Reads, Selector, SelectorFault, compile_selector
-from webhook.inventory.fates import DeviceId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.published import PublishedDevice
 
 

@@ -11,11 +11,11 @@ from msgspec import structs
 from webhook.api.field import JSON
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.impact import Taint, allocated_on, impact_on_users, union
 from webhook.inventory.pools import acts
 from webhook.inventory.preview import Preview, rows_of
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.expansion import ExpandedRule
 from webhook.patches.patching import EffectiveDevices, Origin, PatchedDevice
 

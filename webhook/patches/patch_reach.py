@@ -19,10 +19,9 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
+from webhook.inventory.targets import DeviceId, DeviceNames, Extent
 from webhook.patches.covering import RULES_MAX, covering_selectors
 from webhook.patches.expansion import RULES_MAX, has_only_names, is_written_for_patch, rules_of_taint
 from webhook.patches.filter_memo import FilterMemo

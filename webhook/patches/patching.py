@@ -19,8 +19,8 @@ from webhook.api.field import JSON
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
+from webhook.inventory.targets import DeviceId
 from webhook.patches.filters import (
     CannotFilterError,
     CompilesSelectors,

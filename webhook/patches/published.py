@@ -13,8 +13,8 @@ import msgspec
 from webhook.api.field import JSON
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pool, PoolId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.originals import (
     ATTRIBUTES,
     CAPACITY,

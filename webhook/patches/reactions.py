@@ -22,8 +22,8 @@ from msgspec import structs
 
 from webhook.api.rules import ACTING_ANNOTATIONS, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Check, Pools, ShareUse, in_steps, unchecked
+from webhook.inventory.targets import DeviceId
 from webhook.patches.reasons import (
     RETURNS_MAX,
     FirstSights,

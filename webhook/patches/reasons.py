@@ -17,9 +17,8 @@ from msgspec import structs
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Check, Pools, in_steps, unchecked
-from webhook.inventory.scope import number_of, numbered
+from webhook.inventory.targets import DeviceId, number_of, numbered
 from webhook.policy.model import Reaction
 from webhook.policy.patterns import TextSet
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel, level_of_rule, reaction_rule_name, written_by_reaction

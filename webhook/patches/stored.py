@@ -27,7 +27,7 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.scope import is_named_for, numbered
+from webhook.inventory.targets import is_named_for, numbered
 from webhook.patches.expansion import ExpandedRule
 
 PATCH_VERSION: Final = "v1alpha1"

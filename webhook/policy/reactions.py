@@ -9,9 +9,8 @@ from typing import Final
 
 from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.scope import number_of
+from webhook.inventory.targets import DeviceId, number_of
 from webhook.policy.model import Reaction
 
 REACTION_KEY: Final = "devicetaint.io/degraded"

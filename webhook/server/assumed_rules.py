@@ -21,9 +21,9 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.targets import DeviceNames
 
 KEPT_SECONDS: Final = 2.0
 """A rule that the watch has not shown by then was refused by another webhook, or was never sent to an API server."""

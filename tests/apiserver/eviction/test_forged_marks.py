@@ -15,7 +15,7 @@ from tests.controlplane.versions import GROUP
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, REACTION, REASONS, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.in_tree_probe import IN_TREE_MANAGER
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

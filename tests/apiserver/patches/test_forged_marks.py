@@ -21,8 +21,7 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import EXPIRES_AT, HARDWARE_LABEL, NOT_BEFORE, PATCH_LABEL, REACTION, REASONS, DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import DeviceId, rule_name
 from webhook.policy.reactions import reaction_rule_name
 
 if TYPE_CHECKING:

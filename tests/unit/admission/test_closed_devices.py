@@ -15,7 +15,7 @@ from tests.unit.policy.documents import policy_of
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.recent_impact import closed_together, closed_together_with_recent
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.inventory.fates import DeviceNames
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.model import Share
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tests.unit.admission.guarding import (
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.servers import facts_of
-from webhook.inventory import fates
+from webhook.inventory import targets
 from webhook.policy.model import (
     Action,
     ImpactLimits,
@@ -221,7 +221,9 @@ def test_missing_selector_is_refused_on_every_server_in_its_words(version: str, 
     assert does in text
     allowed = ask(tainting(None), cluster=cluster, servers=cluster.servers, mode=PolicyMode.WARN)
     assert allowed.assumed is not None
-    assert allowed.assumed.names == ((fates.NOWHERE,) if cluster.servers.missing_selects_nothing else (fates.ANYWHERE,))
+    assert allowed.assumed.names == (
+        (targets.NOWHERE,) if cluster.servers.missing_selects_nothing else (targets.ANYWHERE,)
+    )
 
 
 def test_effect_that_nobody_knows_acts_as_none() -> None:

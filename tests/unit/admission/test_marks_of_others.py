@@ -24,7 +24,7 @@ from tests.unit.admission.test_written_rules import (
 )
 from webhook.admission.chain import validate
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, REACTION, REASONS
-from webhook.inventory.fates import DeviceId
+from webhook.inventory.targets import DeviceId
 from webhook.policy.model import PolicyMode
 from webhook.policy.reactions import reaction_rule_name
 

@@ -11,8 +11,8 @@ from tests.builders import DRIVER, KEY, decoded, make_rule, make_taint
 from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
 from webhook.api.rules import EVICTED_PODS, PATCH_LABEL
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.model import ImpactLimits, ImpactSettings, RequesterMatch, TaintMatch
 
 FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"

@@ -22,8 +22,8 @@ from webhook.admission.recent_impact import (
 )
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.inventory.state import InventoryObject

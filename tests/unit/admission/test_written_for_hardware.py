@@ -25,8 +25,7 @@ from webhook.api.rules import (
     DeviceTaintRule,
     decode_rule,
 )
-from webhook.inventory.fates import DeviceNames
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import DeviceNames, rule_name
 from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:

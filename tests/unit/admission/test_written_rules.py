@@ -26,8 +26,8 @@ from webhook.api.rules import (
     DeviceSelector,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.scope import rule_name
 from webhook.inventory.state import Inventory, Sight
+from webhook.inventory.targets import rule_name
 from webhook.policy.decide import Judge
 from webhook.policy.model import (
     Action,

@@ -13,7 +13,7 @@ from tests.unit.patches.patched import DRIVER, class_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import TaintExtras
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 from webhook.patches.status import AppliedAttributes
 from webhook.patches.stored import RuleOwner
 

@@ -15,7 +15,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.daemons import reaction_keeper
-from webhook.inventory.fates import DeviceId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.stored import StoredRule
 from webhook.policy.reactions import reaction_rule_name
 

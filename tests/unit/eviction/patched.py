@@ -25,7 +25,7 @@ from webhook.api.rules import (
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,7 +36,7 @@ from webhook.api.slices import Device
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule

@@ -27,7 +27,7 @@ from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.inventory.evictions import Eviction, EvictionReason
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
+from webhook.inventory.targets import EvictionScope
 
 EVICTED = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))
 POD = PodRef("ml", "pod", "uid-pod")

@@ -16,10 +16,9 @@ from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import NOT_BEFORE, DeviceSelector, DeviceTaintRule
 from webhook.inventory.evictions import Eviction, EvictionReason, Evictions
-from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.impact import Taint
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope, can_judge, is_ours, tolerating_scheduling
+from webhook.inventory.targets import ANYWHERE, DeviceNames, EvictionScope, can_judge, is_ours, tolerating_scheduling
 
 HARD = Taint(taint(), Evictor.OURS)
 

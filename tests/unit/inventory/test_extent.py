@@ -8,8 +8,7 @@ import pytest
 
 from tests.unit.inventory.values import DRIVER, inventory_of, pool_slice
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import ANYWHERE, DeviceNames
+from webhook.inventory.targets import ANYWHERE, DeviceNames, Extent
 
 OTHER = "other.example.com"
 CLUSTER = inventory_of(

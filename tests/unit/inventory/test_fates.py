@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from webhook.api.claims import AllocationResult
-from webhook.inventory.fates import DeviceNames
+from webhook.inventory.targets import DeviceNames
 
 RESULT = AllocationResult("request", "driver", "pool", "device", ())
 

@@ -9,7 +9,6 @@ from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of
 from webhook.api.claims import Consumer
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import Device
-from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.holders import (
     COUNTED_MOST,
     Holder,
@@ -20,6 +19,7 @@ from webhook.inventory.holders import (
     is_published,
     unused_claims,
 )
+from webhook.inventory.targets import ANYWHERE, DeviceNames
 
 NIC = "nic.example.com"
 ONE = DeviceNames(DRIVER, POOL, "gpu-0")

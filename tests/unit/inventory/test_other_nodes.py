@@ -18,7 +18,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.eviction.modes import Mode
-from webhook.inventory.fates import DeviceNames
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.model import BreakerSettings, Share
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pod_groups import companions_in, goes_with_all, group_key, group_of, keeps_all
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
+from webhook.inventory.targets import EvictionScope
 
 if TYPE_CHECKING:
     from webhook.api.claims import ResourceClaim

@@ -30,7 +30,6 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceToleration
-from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.impact import Impact, Taint
 from webhook.inventory.preview import (
     OutcomeReason,
@@ -42,6 +41,7 @@ from webhook.inventory.preview import (
     slice_preview,
 )
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import ANYWHERE, DeviceNames
 
 if TYPE_CHECKING:
     from webhook.inventory.state import InventoryObject

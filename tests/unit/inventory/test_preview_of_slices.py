@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.inventory.values import NOW, claim, inventory_of, on, pool_slice, taint
 from webhook.api.slices import Device, SliceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.preview import PodOutcome, Preview, slice_preview
+from webhook.inventory.targets import DeviceId
 
 USED = (pool_slice("gpu-0", "gpu-1"), claim("a", on("gpu-0"), users=["p"]), claim("b", on("gpu-1"), users=["q"]))
 

@@ -10,7 +10,7 @@ from tests.builders import DRIVER
 from tests.unit.eviction.objects import POOL, claim, pod, slice_of, taint
 from tests.unit.inventory.watched import OURS, Watched, announced
 from webhook.inventory.evictions import Evictions, Without
-from webhook.inventory.scope import EvictionScope
+from webhook.inventory.targets import EvictionScope
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice

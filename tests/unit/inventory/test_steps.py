@@ -11,10 +11,9 @@ from tests.builders import NOW
 from tests.unit.inventory.values import DRIVER, claim, inventory_of, lets_stay, on, pool_slice, taint
 from webhook.admission.recent_impact import limits_in_numbers, totals
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of, impact_on_users
 from webhook.inventory.pools import in_steps
+from webhook.inventory.targets import DeviceNames, Extent
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
 from webhook.policy.ports import NO_NAMES

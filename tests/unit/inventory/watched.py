@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tests.builders import NOW
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import EvictionScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from webhook.api.rules import SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.telemetry.workers import PatchMetrics

@@ -11,8 +11,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import ResourceSlice, decode_slice
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
+from webhook.inventory.targets import DeviceId
 from webhook.patches import published
 from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceTest
 from webhook.patches.originals import written_devices

@@ -11,8 +11,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import EVICT, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
+from webhook.inventory.targets import DeviceId
 from webhook.patches.reactions import ReactionPass, react
 from webhook.patches.reasons import FirstSights
 from webhook.policy.model import Reaction

@@ -18,8 +18,8 @@ from webhook.patches.covering import _fewest_lines, cover_of, covering_selectors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.inventory.fates import DeviceId
     from webhook.inventory.pools import Pools
+    from webhook.inventory.targets import DeviceId
 
 
 def fleet(*pools: str) -> Pools:

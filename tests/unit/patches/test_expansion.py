@@ -15,7 +15,7 @@ from tests.unit.patches.patched import CREATED, DRIVER, class_of, effective, pat
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.inventory.scope import is_named_for, number_of, numbered, rule_name
+from webhook.inventory.targets import is_named_for, number_of, numbered, rule_name
 from webhook.patches.covering import RULES_MAX
 from webhook.patches.expansion import ExpandedRule, PatchExpansion, expansion
 

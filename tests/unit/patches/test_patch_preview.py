@@ -9,10 +9,10 @@ from msgspec import structs
 
 from tests.unit.inventory.values import NOW, claim, lets_stay, on, pool_slice, taint
 from tests.unit.patches.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.pools import Evictor
 from webhook.inventory.preview import PodOutcome, Preview
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceNames
 from webhook.patches.expansion import expansion
 from webhook.patches.patch_preview import PatchChange, patch_changes, patch_preview
 from webhook.patches.patching import Origin

@@ -14,7 +14,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceSelector, RuleOrigin
 from webhook.api.taints import TaintExtras
-from webhook.inventory.fates import DeviceId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.patch_reach import (
     KnownPatches,
     PatchReach,

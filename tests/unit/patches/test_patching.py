@@ -35,8 +35,8 @@ from webhook.patches.patching import (
 )
 
 if TYPE_CHECKING:
-    from webhook.inventory.fates import DeviceId
     from webhook.inventory.pools import Pools
+    from webhook.inventory.targets import DeviceId
     from webhook.patches.published import PublishedDevice
 
 N = f"{DRIVER}/n"

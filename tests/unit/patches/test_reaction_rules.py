@@ -24,7 +24,7 @@ from tests.unit.patches.reacting import (
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.inventory.fates import DeviceId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.reactions import react
 from webhook.patches.reasons import FirstSights, ReactionReason, ReactionRule, ReasonId, noted_on
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel, reaction_rule_name

@@ -12,7 +12,7 @@ from tests.unit.patches.reacting import GPU, KEY, ago, softened, stored
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceId
+from webhook.inventory.targets import DeviceId
 from webhook.patches.reasons import (
     REASONS_MAX,
     RETURNS_MAX,

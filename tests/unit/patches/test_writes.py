@@ -23,7 +23,7 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 from webhook.patches.expansion import ExpandedRule
 from webhook.patches.stored import RuleOwner, RuleWrites, StoredRule, kept_over_ceiling, own_labels, writes_for
 

@@ -17,9 +17,9 @@ from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED, Budget
 from webhook.admission.decision import Assumed
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Wave
 from webhook.inventory.state import Inventory, Sight
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.ports import KnownNames

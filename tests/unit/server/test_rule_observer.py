@@ -14,8 +14,8 @@ from tests.unit.inventory.values import claim, inventory_of, lets_stay, on
 from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.state import Inventory, Sight
+from webhook.inventory.targets import DeviceNames
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
 from webhook.policy.ports import KnownNames

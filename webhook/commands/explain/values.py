@@ -45,12 +45,12 @@ from webhook.eviction.modes import InTree
 from webhook.files.manifests import Dump
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
-from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.impact import Taint
 from webhook.inventory.pools import acts
 from webhook.inventory.preview import OutcomeReason, PodOutcome, outcome_of, rule_preview
 from webhook.inventory.state import claim_keys, is_pod, key_of
+from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.expansion import annotations_of
 from webhook.policy.decide import Judge
 from webhook.policy.ports import KnownNames

@@ -23,11 +23,11 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.files.report import Row
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.impact import Taint
 from webhook.inventory.preview import GroupRow, OutcomeReason, PodOutcome, PodRow, Preview
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceNames
 from webhook.patches.expansion import PatchExpansion
 from webhook.patches.patch_preview import PatchChange
 from webhook.patches.patching import PatchFault

@@ -84,8 +84,8 @@ from webhook.inventory.preview import (
     rule_preview,
     slice_preview,
 )
-from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory, Sight, key_of
+from webhook.inventory.targets import EvictionScope
 from webhook.patches.expansion import PatchExpansion, expansion
 from webhook.patches.filters import DeviceSelectors
 from webhook.patches.patch_preview import patch_changes, patch_preview

@@ -34,12 +34,11 @@ from webhook.commands.preview.report import (
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.profiles import classes_of
 from webhook.files.report import Row, line, table, visible
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import unused_claims
 from webhook.inventory.pools import Evictor, acts
 from webhook.inventory.preview import OutcomeReason, PodOutcome, Preview, outdated
-from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import DeviceNames, can_judge
 from webhook.patches.covering import RULES_MAX
 from webhook.patches.patching import PatchFault
 from webhook.policy.model import Policy

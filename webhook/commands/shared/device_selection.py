@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.main import ServerRefusal, WrongUsage
 from webhook.commands.shared.words import DEVICES, NODES, RULES, DeviceAddress, is_taint, name_in, split_words, type_in
-from webhook.inventory.fates import DeviceNames
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster

@@ -24,7 +24,7 @@ from webhook.eviction.conditions import IN_TREE, RELEASED
 from webhook.files.report import Row, line, table, visible
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import is_ours
+from webhook.inventory.targets import is_ours
 
 VERSION: Final = 1
 WORDS: Final = {PodState.NOT_DUE: "not due", PodState.PUT_OFF: "put off"}

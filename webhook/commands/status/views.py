@@ -44,7 +44,7 @@ from webhook.eviction.room import GATES, Places, Room
 from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
+from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import EvictionProfile, Policy
 
 

@@ -25,7 +25,7 @@ from tests.unit.eviction.patched import (
 )
 from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
 from webhook.eviction.modes import Mode
-from webhook.inventory.scope import rule_name
+from webhook.inventory.targets import rule_name
 
 if TYPE_CHECKING:
     from tests.unit.eviction.world import World

@@ -23,8 +23,8 @@ from webhook.eviction.profiles import Grouping, Profile
 from webhook.eviction.room import GATES
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import BreakerSettings, EvictionProfile
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from webhook.eviction.ledger import Failure, Ledger, Moment, Taken, View
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import EvictionProfile, Pause
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
-from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory
+from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import EvictionProfile, EvictionWindow, Pause, Share
 
 _OPEN = EvictionWindow("0 10 * * *", 4 * 3600.0)
