@@ -250,7 +250,7 @@ class Drain(msgspec.Struct):
     def _judged(self, sight: DrainSight, read: ReadInventory, nodes: frozenset[str]) -> DrainSight:
         # Late: see commands/shared/main.py.
         from webhook.eviction.released import in_use_message  # noqa: PLC0415
-        from webhook.inventory.holders import devices_to_look_at, named_holders  # noqa: PLC0415
+        from webhook.inventory.hardware import devices_to_look_at, named_holders  # noqa: PLC0415
 
         inventory = read.inventory
         named = [DeviceNames(*[part or None for part in each]) for each in self.closed]

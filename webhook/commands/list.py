@@ -186,7 +186,7 @@ def _notes(inventory: Inventory, *, everything: bool) -> Iterator[str]:
     """
     # Late: see commands/shared/main.py.
     from webhook.admission.impact_text import first_names  # noqa: PLC0415
-    from webhook.inventory.holders import is_published  # noqa: PLC0415
+    from webhook.inventory.hardware import is_published  # noqa: PLC0415
     from webhook.inventory.targets import can_judge  # noqa: PLC0415
 
     selectors = {name: rule.selector for name, rule in sorted(inventory.rules.items())}

@@ -15,7 +15,7 @@ from msgspec import structs
 from webhook.api.pods import Pod
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
-from webhook.inventory.pod_groups import goes_with_all, group_key
+from webhook.inventory.gangs import goes_with_all, group_key
 from webhook.inventory.state import Inventory, claim_keys
 
 AT_ONCE_MOST: Final = 256

@@ -35,7 +35,7 @@ from webhook.eviction.upkeep import Attempt, Upkeep
 from webhook.flowcontrol.loop import LastingFault, together
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.evictions import Eviction, RuleRef
-from webhook.inventory.pod_groups import goes_with_all, group_key
+from webhook.inventory.gangs import goes_with_all, group_key
 from webhook.inventory.state import InventoryObject, claim_keys, key_of
 from webhook.inventory.targets import is_ours
 

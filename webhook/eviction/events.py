@@ -23,7 +23,7 @@ from webhook.eviction.pod_plan import EvictionPlan, Going, StepReason, Wait, ope
 from webhook.eviction.ports import Dependencies, Disruption, EvictionEvent, PodRef
 from webhook.flowcontrol.loop import WriteBehind
 from webhook.inventory.evictions import Eviction
-from webhook.inventory.pod_groups import is_leaving
+from webhook.inventory.gangs import is_leaving
 
 _STEP: Final = 256
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"

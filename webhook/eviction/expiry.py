@@ -25,7 +25,7 @@ from webhook.eviction.conditions import ConditionState, updated
 from webhook.eviction.ports import Dependencies
 from webhook.flowcontrol.loop import LastingFault
 from webhook.flowcontrol.workqueue import TimeSlice
-from webhook.inventory.holders import is_published
+from webhook.inventory.hardware import is_published
 from webhook.inventory.pools import Pool, PoolId, acts
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames, can_judge

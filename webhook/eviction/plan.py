@@ -43,7 +43,7 @@ from webhook.eviction.pod_plan import (
 )
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import NOTHING, Eviction, RuleRef, Without
-from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
+from webhook.inventory.gangs import goes_with_all, group_key, is_leaving, may_go_along
 from webhook.inventory.state import claim_keys
 from webhook.policy.model import Pause
 from webhook.policy.windows import state_of

@@ -19,7 +19,7 @@ from webhook.eviction.plan import plan, planning, still_goes
 from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit
 from webhook.eviction.upkeep import Upkeep
 from webhook.inventory.evictions import Eviction, Without
-from webhook.inventory.pod_groups import goes_with_all
+from webhook.inventory.gangs import goes_with_all
 
 WHOLE_MOST = 256
 """Up to this many pods are always planned as a whole; of more, only those that have changed."""

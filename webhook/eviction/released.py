@@ -20,7 +20,7 @@ from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.conditions import RELEASED, UNSETTLED, ConditionState, first_of, updated
 from webhook.eviction.core import Core
-from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
+from webhook.inventory.hardware import Holders, devices_to_look_at, holders_of, is_held, is_published
 from webhook.inventory.pools import acts
 from webhook.inventory.state import InventoryObject
 from webhook.inventory.targets import DeviceNames, can_judge

@@ -21,8 +21,8 @@ from webhook.api.rules import NEVER, DeviceTaintRule
 from webhook.api.servers import ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
+from webhook.inventory.gangs import keeps_all
 from webhook.inventory.impact import HARMLESS, Taint
-from webhook.inventory.pod_groups import keeps_all
 from webhook.inventory.pools import FOR_EVER, PoolId
 from webhook.inventory.state import Inventory, InventoryObject, key_of
 from webhook.inventory.targets import DeviceNames, EvictionScope, can_judge, is_ours, start_of

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from webhook.api.pods import Pod
-from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
+from webhook.inventory.gangs import Gang, broken_gangs, companions_in, count_gangs, goes_as_a_whole, group_key, is_held
 from webhook.inventory.impact import Impact
-from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key, is_held
 from webhook.inventory.pools import Check, Evictor, in_steps, unchecked
 from webhook.inventory.state import Inventory
 

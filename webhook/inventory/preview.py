@@ -21,9 +21,9 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
+from webhook.inventory.gangs import is_leaving
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.pools import FOR_EVER, Evictor, acts, counts, tolerates
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.state import Inventory, is_pod, key_of

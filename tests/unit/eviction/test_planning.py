@@ -22,7 +22,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice
-from webhook.inventory.pod_groups import is_leaving
+from webhook.inventory.gangs import is_leaving
 from webhook.policy.model import EvictionProfile, NamespaceMatch
 from webhook.policy.ports import NamespaceFacts
 

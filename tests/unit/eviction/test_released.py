@@ -19,7 +19,7 @@ from webhook.api.slices import Device
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import DOUBT_SECONDS, ReleasedOutlook, in_use_message
-from webhook.inventory.holders import Holder, Holders
+from webhook.inventory.hardware import Holder, Holders
 from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:

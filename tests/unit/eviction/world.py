@@ -21,7 +21,7 @@ from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, PodRef, WorkerSettings, WriteFailure
 from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol import rates as flowcontrol
-from webhook.inventory.pod_groups import is_leaving
+from webhook.inventory.gangs import is_leaving
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.policy.ports import NamespaceFacts

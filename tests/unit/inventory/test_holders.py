@@ -9,7 +9,7 @@ from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of
 from webhook.api.claims import Consumer
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import Device
-from webhook.inventory.holders import (
+from webhook.inventory.hardware import (
     COUNTED_MOST,
     Holder,
     Holders,

@@ -11,7 +11,7 @@ from tests.unit.inventory.values import claim, group, inventory_of, on, pod, rul
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.inventory.evictions import Evictions
-from webhook.inventory.pod_groups import companions_in, goes_with_all, group_key, group_of, keeps_all
+from webhook.inventory.gangs import companions_in, goes_with_all, group_key, group_of, keeps_all
 from webhook.inventory.pools import Evictor
 from webhook.inventory.targets import EvictionScope
 

@@ -70,8 +70,7 @@ from webhook.files.manifests import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
-from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
-from webhook.inventory.pod_groups import is_held, keeps_all
+from webhook.inventory.gangs import Gang, broken_gangs, count_gangs, is_held, keeps_all
 from webhook.inventory.pools import Evictor
 from webhook.inventory.preview import (
     Cause,

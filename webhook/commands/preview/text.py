@@ -34,7 +34,7 @@ from webhook.commands.preview.report import (
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.profiles import classes_of
 from webhook.files.report import Row, line, table, visible
-from webhook.inventory.holders import unused_claims
+from webhook.inventory.hardware import unused_claims
 from webhook.inventory.pools import Evictor, acts
 from webhook.inventory.preview import OutcomeReason, PodOutcome, Preview, outdated
 from webhook.inventory.state import Inventory

@@ -140,7 +140,7 @@ def bare(devices: NodeDevices, named: Mapping[str, Collection[str]]) -> list[str
 def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> list[str]:
     """Return an error for each of the named devices that no newest slice shows and no allocation has."""
     # Late: only verbs that ask a cluster come here.
-    from webhook.inventory.holders import is_published  # noqa: PLC0415
+    from webhook.inventory.hardware import is_published  # noqa: PLC0415
 
     named = [(each, DeviceNames(*[part or None for part in each])) for each in selection.addresses]
     return [

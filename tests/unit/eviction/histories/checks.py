@@ -28,7 +28,7 @@ from webhook.eviction.ledger import Ledger
 from webhook.eviction.plan import _Pass, _result_of
 from webhook.eviction.pod_plan import EvictionPlan, StepReason
 from webhook.eviction.room import GATES
-from webhook.inventory.pod_groups import goes_with_all, is_leaving
+from webhook.inventory.gangs import goes_with_all, is_leaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
