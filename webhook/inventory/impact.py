@@ -33,7 +33,7 @@ from webhook.inventory.pools import (
     unchecked,
 )
 from webhook.inventory.state import ClaimGroup, Inventory
-from webhook.inventory.targets import DeviceNames, Extent, Fates, Users, fates_on
+from webhook.inventory.targets import DeviceNames, Extent, Users, fates_on
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)
@@ -169,11 +169,30 @@ def impact_of(
     A missing selector evicts no pod (E-6), but may keep every device from being allocated (K-5). A selector
     with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
     """
-    names = DeviceNames.of(selector, inventory.servers)
-    published = _published(inventory, names, check)
-    if selector is None:
-        return published
-    return _impact(published, fates_on(inventory, names, partial(taint.fate, inventory.servers), check), taint, now)
+    users = impact_on_users(inventory, selector, taint, now, check)
+    return _published(inventory, users, [DeviceNames.of(selector, inventory.servers)], check)
+
+
+def joint_impact(
+    inventory: Inventory,
+    taints: Sequence[tuple[DeviceSelector, Taint]],
+    now: datetime,
+    check: Check = unchecked,
+) -> Impact:
+    """What the taints would do from `now` on, each on the devices of its selector. `check` may raise to stop.
+
+    As `impact_of` has it, a selector with fields that cannot be judged is taken for every device.
+    """
+    users: list[Impact] = []
+    for selector, taint in taints:
+        check()
+        users.append(impact_on_users(inventory, selector, taint, now, check))
+    names = list(dict.fromkeys([DeviceNames.of(selector) for selector, _ in taints]))
+    whole = union(users)
+    if len(users) > 1:
+        allocated = users[0].allocated if len(names) == 1 else allocated_on(inventory, names, check)
+        whole = structs.replace(whole, allocated=allocated)
+    return _published(inventory, whole, names, check)
 
 
 def impact_on_users(
@@ -184,14 +203,7 @@ def impact_on_users(
     check: Check = unchecked,
 ) -> Impact:
     """As impact_of, without the figures of what is published: those take a look at each pool."""
-    if selector is None:
-        return Impact()
-    return _impact(
-        Impact(),
-        fates_on(inventory, DeviceNames.of(selector), partial(taint.fate, inventory.servers), check),
-        taint,
-        now,
-    )
+    return Impact() if selector is None else _on_users(inventory, DeviceNames.of(selector), taint, now, check)
 
 
 def impact_on_devices(
@@ -207,10 +219,7 @@ def impact_on_devices(
     for device, added in taints.items():
         names = DeviceNames(*pool, device)
         check()
-        fared = [
-            _impact(Impact(), fates_on(inventory, names, partial(taint.fate, inventory.servers)), taint, now)
-            for taint in added
-        ]
+        fared = [_on_users(inventory, names, taint, now) for taint in added]
         allocated += max((part.allocated for part in fared), default=0)  # the same for each taint of a device
         parts += fared
     return structs.replace(union(parts), devices=len(taints), pools=1, drivers=1, allocated=allocated)
@@ -245,25 +254,48 @@ def union(parts: Iterable[Impact]) -> Impact:
     )
 
 
-def _published(inventory: Inventory, names: DeviceNames, check: Check) -> Impact:
-    """The devices that are selected."""
-    pools = devices = 0
-    drivers: set[str] = set()
+def _published(inventory: Inventory, impact: Impact, places: Sequence[DeviceNames], check: Check) -> Impact:
+    """The impact with the figures of the named devices: how many are published, each once, and where."""
     missing = inventory.pools.incomplete
-    incomplete: list[PoolId] = []
-    for identity, pool in in_steps(inventory.pools.selected(names.driver, names.pool), check):
-        if missing and identity in missing:
-            incomplete.append(identity)
-        count = len(pool.devices) if names.device is None else int(names.device in pool.devices)
-        if count:
-            devices += count
-            pools += 1
-            drivers.add(identity[0])
-    return Impact(devices=devices, pools=pools, drivers=len(drivers), incomplete_pools=tuple(sorted(incomplete)))
+    devices = 0
+    found: list[PoolId] = []
+    incomplete: set[PoolId] = set()
+    for driver, name, device in places:
+        for identity, pool in in_steps(inventory.pools.selected(driver, name), check):
+            if missing and identity in missing:
+                incomplete.add(identity)
+            count = len(pool.devices) if device is None else int(device in pool.devices)
+            if count:
+                devices += count
+                found.append(identity)
+    if len(places) != 1:
+        devices, found = Extent(places).count(inventory.pools, None, check), list(dict.fromkeys(found))
+    return structs.replace(
+        impact,
+        devices=devices,
+        pools=len(found),
+        drivers=len({driver for driver, _ in found}),
+        incomplete_pools=tuple(sorted(incomplete)),
+    )
 
 
-def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Impact:
+def allocated_on(inventory: Inventory, names: Iterable[DeviceNames], check: Check = unchecked) -> int:
+    """Entries of allocation results that are named, each once."""
+    found = {
+        (key, position)
+        for each in in_steps(names, check, size=1)
+        for key in inventory.usage.claims_on(*each, check)
+        for position, result in enumerate(inventory.claims[key].allocation or ())
+        if each.includes(result)
+    }
+    return len(found)
+
+
+def _on_users(
+    inventory: Inventory, names: DeviceNames, taint: Taint, now: datetime, check: Check = unchecked
+) -> Impact:
     """From fates to waves: a pod with several fates takes the worst."""
+    fates = fates_on(inventory, names, partial(taint.fate, inventory.servers), check)
     soonest: dict[int, list[Users | ClaimGroup]] = {}
     for grace in sorted(fates.users):
         if grace not in (FOR_EVER, HARMLESS):
@@ -275,8 +307,7 @@ def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Imp
     every = [users for hit in soonest.values() for users in hit]
     extended = [users for users in every if users in fates.extended] if taint.evictor is Evictor.IN_TREE else []
     plain = [users.pods for users in every if users not in extended] if extended else []
-    return structs.replace(
-        published,
+    return Impact(
         allocated=fates.allocated,
         waves=waves,
         tolerating=_without(fates.pods(FOR_EVER), waves),
@@ -322,57 +353,3 @@ def _all(sets: Iterable[Iterable[str]]) -> frozenset[str]:
     """What is in any of them; one frozenset alone is not copied."""
     whole = tuple(sets)
     return frozenset(whole[0]) if len(whole) == 1 else _NONE.union(*whole)
-
-
-def joint_impact(
-    inventory: Inventory,
-    taints: Sequence[tuple[DeviceSelector, Taint]],
-    now: datetime,
-    check: Check = unchecked,
-) -> Impact:
-    """What the taints would do from `now` on, each on the devices of its selector. `check` may raise to stop.
-
-    As `impact.impact_of` has it, a selector with fields that cannot be judged is taken for every device.
-    """
-    users: list[Impact] = []
-    for selector, taint in taints:
-        check()
-        users.append(impact_on_users(inventory, selector, taint, now, check))
-    names = list(dict.fromkeys([DeviceNames.of(selector) for selector, _ in taints]))
-    pools, incomplete = _pools(inventory, names, check)
-    return structs.replace(
-        union(users) if users else Impact(),
-        devices=Extent(names).count(inventory.pools, None, check),
-        pools=len(pools),
-        drivers=len({driver for driver, _ in pools}),
-        allocated=users[0].allocated if len(names) == 1 else allocated_on(inventory, names, check),
-        incomplete_pools=incomplete,
-    )
-
-
-def _pools(
-    inventory: Inventory, names: Iterable[DeviceNames], check: Check
-) -> tuple[frozenset[PoolId], tuple[PoolId, ...]]:
-    """The pools that have named devices, and all that are named and not published in full."""
-    missing = inventory.pools.incomplete
-    found: set[PoolId] = set()
-    incomplete: set[PoolId] = set()
-    for driver, name, device in in_steps(names, check):
-        for identity, pool in in_steps(inventory.pools.selected(driver, name), check):
-            if identity in missing:
-                incomplete.add(identity)
-            if device in pool.devices if device is not None else pool.devices:
-                found.add(identity)
-    return frozenset(found), tuple(sorted(incomplete))
-
-
-def allocated_on(inventory: Inventory, names: Iterable[DeviceNames], check: Check = unchecked) -> int:
-    """Entries of allocation results that are named, each once."""
-    found = {
-        (key, position)
-        for each in in_steps(names, check, size=1)
-        for key in inventory.usage.claims_on(*each, check)
-        for position, result in enumerate(inventory.claims[key].allocation or ())
-        if each.includes(result)
-    }
-    return len(found)
