@@ -13,8 +13,7 @@ from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.gang_impact import KnownPods
-from webhook.inventory.impact import Impact
+from webhook.inventory.impact import Impact, KnownPods
 from webhook.inventory.state import Sight
 from webhook.inventory.targets import DeviceNames
 from webhook.patches.patch_reach import KnownPatches

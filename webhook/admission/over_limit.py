@@ -27,9 +27,8 @@ from webhook.api.meta import format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule, counted_pods
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import selectors_in_scope, siblings_of_rule
-from webhook.inventory.impact import Impact, Taint, impact_of, joint_impact
+from webhook.inventory.impact import Impact, Taint, impact_of, joint_impact, with_companions, with_gangs
 from webhook.inventory.pools import Check, Evictor, in_steps
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide, skips_a_step
 from webhook.inventory.state import Inventory

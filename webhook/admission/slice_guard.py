@@ -17,9 +17,8 @@ from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import siblings_of_slice
-from webhook.inventory.impact import Taint, impact_on_devices
+from webhook.inventory.impact import Taint, impact_on_devices, with_companions, with_gangs
 from webhook.inventory.pools import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.state import Inventory

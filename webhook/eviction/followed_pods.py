@@ -8,8 +8,8 @@ from typing import Final
 from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import StepReason, exemption
 from webhook.eviction.profiles import Profile, Profiles, classes_of
-from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.gangs import Gang, GangSizes, gang_in
+from webhook.inventory.impact import KnownPods
 from webhook.inventory.preview import OutcomeReason
 from webhook.inventory.state import Inventory, InventoryObject
 from webhook.policy.model import EvictionProfile, Policy

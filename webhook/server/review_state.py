@@ -16,7 +16,7 @@ from webhook.admission.recent_impact import begins_to_act, victims_of
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
-from webhook.inventory.gang_impact import KnownPods
+from webhook.inventory.impact import KnownPods
 from webhook.inventory.state import Inventory, InventoryObject, Sight
 from webhook.inventory.targets import DeviceNames
 from webhook.patches.patch_reach import KnownPatches

@@ -11,10 +11,9 @@ from tests.unit.inventory.values import EMPTY, NOW, claim, group, in_tree, inven
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.rules import DeviceSelector
-from webhook.inventory import gang_impact
-from webhook.inventory.gang_impact import KnownPods, with_companions, with_gangs
+from webhook.inventory import impact as impacts
 from webhook.inventory.gangs import POD_GROUP, BrokenGang, Gang, count_gangs, gang_in
-from webhook.inventory.impact import Impact, impact_of
+from webhook.inventory.impact import Impact, KnownPods, impact_of, with_companions, with_gangs
 from webhook.inventory.pools import Evictor
 from webhook.inventory.preview import OutcomeReason
 
@@ -147,7 +146,7 @@ def test_pod_that_is_not_known_yet_breaks_no_gang() -> None:
 
 
 def test_gangs_of_too_many_pods_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_impact, "PODS_MOST", 3)
+    monkeypatch.setattr(impacts, "PODS_MOST", 3)
     assert impact(*CREW).gangs == (BrokenGang(RING, 3, 3),)
     found = impact(*CREW, used("e"), pod("e", "e"))
     assert (found.companions, found.gangs) == (uids("b", "c"), ())

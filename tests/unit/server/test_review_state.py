@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import NOW
 from webhook.admission.context import UNLIMITED
-from webhook.inventory.gang_impact import KnownPods
+from webhook.inventory.impact import KnownPods
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.model import BUILTIN
 from webhook.policy.ports import NO_NAMES
