@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from webhook.api.claims import Consumer
-from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
-from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
-from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.pools import Check, PoolId, Pools, in_steps, taints_of_slice, unchecked
+from webhook.inventory.rule_delta import EFFECT_RANK, is_for_hardware
 from webhook.inventory.state import Inventory, is_pod
 from webhook.inventory.targets import DeviceNames, Extent, can_judge, is_named_for, is_same_taint
 
@@ -143,18 +143,7 @@ def siblings_of_rule(
     to a pool, so only a rule for devices by name can select one sibling and not the other.
     """
     rank = EFFECT_RANK.get(effect or rule.effective_effect, 0)
-    names = DeviceNames.of(rule.selector)
-    if names.device is None or not rank:
-        return NO_SIBLINGS
-    beside: list[_Beside] = []
-    for identity, pool in in_steps(inventory.pools.selected(names.driver, names.pool), check):
-        if names.device in pool.devices:
-            found = siblings_in(pool.newest, {names.device: rank}, check)
-            beside += [
-                _Beside(identity, name, needed, _highest(pool.taints_of(name)))
-                for name, needed in found.items()
-                if name != names.device
-            ]
+    beside = _beside_named(inventory.pools, DeviceNames.of(rule.selector), rank, check) if rank else ()
     return _in_service(inventory, beside, rule.meta.name, check)
 
 
@@ -172,7 +161,7 @@ def is_written_for_hardware(rule: DeviceTaintRule, owner: DeviceTaintRule, pools
 
     While a pool is not published in full, its devices may be on any hardware.
     """
-    scoped = owner.meta.annotations.get(SCOPE) == HARDWARE and is_same_taint(rule.taint, owner.taint)
+    scoped = is_for_hardware(owner) and is_same_taint(rule.taint, owner.taint)
     driver, name, device = DeviceNames.of(rule.selector)
     if not scoped or driver is None or name is None or device is None or not is_named_for(owner.meta.name, rule):
         return False
@@ -196,16 +185,10 @@ def selectors_in_scope(
     inventory: Inventory, rule: DeviceTaintRule, check: Check = unchecked
 ) -> tuple[DeviceSelector, ...]:
     """The devices for which the controller adds rules because of `/scope: hardware`, one by one; usually none."""
-    if rule.meta.annotations.get(SCOPE) != HARDWARE or not can_judge(rule.selector):
+    if not is_for_hardware(rule) or not can_judge(rule.selector):
         return ()
-    driver, name, device = DeviceNames.of(rule.selector)
-    if device is None:
-        return ()
-    found: list[DeviceSelector] = []
-    for identity, pool in in_steps(inventory.pools.selected(driver, name), check):
-        beside = siblings_in(pool.newest, {device: _CLOSES}, check)
-        found += [DeviceSelector(*identity, each) for each in beside if each != device]
-    return tuple(found)
+    beside = _beside_named(inventory.pools, DeviceNames.of(rule.selector), _CLOSES, check)
+    return tuple([DeviceSelector(*each.pool, each.device) for each in beside])
 
 
 def siblings_of_slice(
@@ -220,10 +203,8 @@ def siblings_of_slice(
     pool = inventory.pools.get(identity)
     others = [each for each in pool.newest if each.meta.name != value.meta.name] if pool is not None else []
     own = dict(ranks)
-    for device in value.devices:
-        own[device.name] = max(own.get(device.name, 0), _highest(device.taints))
-    for entry in value.slice_taints:
-        own[entry.device] = max(own.get(entry.device, 0), _highest((entry.taint,)))
+    for name, taint in taints_of_slice(value):
+        own[name] = max(own.get(name, 0), _highest((taint,)))
     published = {device.name for device in value.devices}
     beside: list[_Beside] = []
     for name, needed in siblings_in((value, *others), ranks, check).items():
@@ -239,6 +220,17 @@ class _Beside(NamedTuple):
     device: str
     needed: int
     own: int
+
+
+def _beside_named(pools: Pools, names: DeviceNames, rank: int, check: Check) -> Iterator[_Beside]:
+    """The siblings of published devices of one name, themselves left out; none without the name of a device."""
+    if names.device is None:
+        return
+    for identity, pool in in_steps(pools.selected(names.driver, names.pool), check):
+        if names.device in pool.devices:
+            for name, needed in siblings_in(pool.newest, {names.device: rank}, check).items():
+                if name != names.device:
+                    yield _Beside(identity, name, needed, _highest(pool.taints_of(name)))
 
 
 def _highest(taints: Iterable[DeviceTaint]) -> int:
@@ -314,15 +306,8 @@ class Holders(NamedTuple):
 
 def devices_to_look_at(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:
     """All devices that have to be free before those named are: themselves, and parts of the same hardware."""
-    device = names.device
-    if device is None:
-        return (names,)
-    beside = {names: None}
-    for (driver, pool), value in inventory.pools.selected(names.driver, names.pool):
-        if device in value.devices:
-            parts = siblings_in(value.newest, {device: 1})
-            beside |= {DeviceNames(driver, pool, each): None for each in parts if each != device}
-    return tuple(beside)
+    beside = _beside_named(inventory.pools, names, 1, unchecked)
+    return names, *[DeviceNames(*each.pool, each.device) for each in beside]
 
 
 def is_held(inventory: Inventory, places: Iterable[DeviceNames]) -> bool:

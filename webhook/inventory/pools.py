@@ -220,12 +220,11 @@ class Pool:
     @property
     def evicting(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
         """The devices with NoExecute taints, and those taints only."""
-        if self._evicting is None and not self.tainted:
-            self._evicting = {}  # as usual, and then nothing need be built for it
         if self._evicting is None:
+            devices = self.devices if self.tainted else {}  # usually not, and then nothing need be built for it
             found = {
                 name: tuple([taint for taint in taints if taint.effect == NO_EXECUTE])
-                for name, taints in self.devices.items()
+                for name, taints in devices.items()
                 if taints
             }
             self._evicting = {name: taints for name, taints in found.items() if taints}
@@ -237,14 +236,9 @@ class Pool:
 
         A taint without a time counts as added at the end of the calendar.
         """
-        if self._closed is None and not self.tainted:
-            self._closed = {}
         if self._closed is None:
-            acting = {
-                name: [taint for taint in taints if acts(taint.effect)]
-                for name, taints in self.devices.items()
-                if taints
-            }
+            devices = self.devices if self.tainted else {}
+            acting = {name: [taint for taint in taints if acts(taint.effect)] for name, taints in devices.items()}
             self._closed = {
                 name: max(taint.time_added or _LAST for taint in taints) for name, taints in acting.items() if taints
             }
@@ -253,13 +247,7 @@ class Pool:
     @property
     def tainted(self) -> bool:
         """Whether slices of the newest generation have taints at all; usually they do not."""
-        for value in self.newest:
-            if value.slice_taints:
-                return True
-            for device in value.devices:
-                if device.taints:
-                    return True
-        return False
+        return any(True for value in self.newest for _ in taints_of_slice(value))
 
     @property
     def taint_keys(self) -> frozenset[str]:
@@ -271,6 +259,15 @@ class Pool:
     def taints_of(self, device: str) -> tuple[DeviceTaint, ...]:
         """The taints of one device in the slices; none if the newest generation does not have it."""
         return self.devices.get(device, _NO_TAINTS)
+
+
+def taints_of_slice(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
+    """The taints in a slice, each with the name of its device, which may be one of another slice."""
+    for device in value.devices:
+        for taint in device.taints:
+            yield device.name, taint
+    for entry in value.slice_taints:
+        yield entry.device, entry.taint
 
 
 def _newest(slices: list[ResourceSlice]) -> list[ResourceSlice]:

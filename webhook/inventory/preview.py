@@ -24,10 +24,10 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.inventory.gangs import is_leaving
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.pools import FOR_EVER, Evictor, acts, counts, tolerates
+from webhook.inventory.pools import FOR_EVER, Evictor, acts, counts, taints_of_slice, tolerates
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.state import Inventory, is_pod, key_of
-from webhook.inventory.targets import DeviceId, DeviceNames
+from webhook.inventory.targets import DeviceId, DeviceNames, is_same_taint
 
 
 class Preview(msgspec.Struct, frozen=True):
@@ -71,11 +71,9 @@ class Preview(msgspec.Struct, frozen=True):
         """Where pods or PodGroups are evicted."""
         return sorted({row.namespace for row in self._evicted()})
 
-    def _evicted(self) -> Iterator[PodRow | GroupRow]:
-        rows: tuple[PodRow | GroupRow, ...] = (*self.pods, *self.pod_groups)
-        for row in rows:
-            if row.outcome is PodOutcome.EVICTED:
-                yield row
+    def _evicted(self) -> Iterator[UserRow]:
+        rows: tuple[UserRow, ...] = (*self.pods, *self.pod_groups)
+        return (row for row in rows if row.outcome is PodOutcome.EVICTED)
 
 
 def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, now: datetime) -> Preview:
@@ -120,10 +118,10 @@ def new_taints(inventory: Inventory, value: ResourceSlice) -> dict[str, tuple[De
         return {}
     pool = inventory.pools.get((value.driver, value.pool))
     found: dict[str, list[DeviceTaint]] = {}
-    for name, taint in _taints_in(value):
+    for name, taint in taints_of_slice(value):
         known = pool.taints_of(name) if pool is not None else ()
         listed = found.setdefault(name, [])
-        if all(_identity(taint) != _identity(each) for each in (*known, *listed)):
+        if not any(is_same_taint(taint, each) for each in (*known, *listed)):
             listed.append(taint)
     return {name: tuple(taints) for name, taints in found.items() if taints}
 
@@ -132,18 +130,6 @@ def outdated(inventory: Inventory, value: ResourceSlice) -> bool:
     """Whether a newer generation of the pool is published, so that the slice is ignored (E-2)."""
     pool = inventory.pools.get((value.driver, value.pool))
     return pool is not None and any(each.pool_generation > value.pool_generation for each in pool.own)
-
-
-def _taints_in(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
-    for device in value.devices:
-        for taint in device.taints:
-            yield device.name, taint
-    for entry in value.slice_taints:
-        yield entry.device, entry.taint
-
-
-def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
-    return taint.key, taint.value, taint.effect
 
 
 # --- pod by pod ----------------------------------------------------------------------------------
@@ -165,19 +151,14 @@ class PodOutcome(StrEnum):
 
 
 _WORST: Final = {outcome: rank for rank, outcome in enumerate(PodOutcome)}
-_SHOWN: Final = {
-    outcome: rank
-    for rank, outcome in enumerate(
-        (
-            PodOutcome.EVICTED,
-            PodOutcome.LEFT_ALONE,
-            PodOutcome.NO_NODE,
-            PodOutcome.TOLERATES,
-            PodOutcome.KEPT,
-            PodOutcome.LEAVING,
-        )
-    )
-}
+_SHOWN: Final = (
+    PodOutcome.EVICTED,
+    PodOutcome.LEFT_ALONE,
+    PodOutcome.NO_NODE,
+    PodOutcome.TOLERATES,
+    PodOutcome.KEPT,
+    PodOutcome.LEAVING,
+)
 
 
 class OutcomeReason(StrEnum):
@@ -213,8 +194,8 @@ class Cause(NamedTuple):
     toleration: DeviceToleration | None = None
 
 
-class PodRow(msgspec.Struct, frozen=True):
-    """One pod. `pod` is None if it is not known; `seconds` from now until it goes, None if it does not.
+class UserRow(msgspec.Struct, frozen=True):
+    """One user of devices. `seconds` from now until it goes, None if it does not.
 
     `devices` are all that it has of those in question; `claims` the ones that lead to this outcome.
     """
@@ -227,20 +208,17 @@ class PodRow(msgspec.Struct, frozen=True):
     cause: Cause
     devices: tuple[DeviceId, ...]
     claims: tuple[str, ...]
+
+
+class PodRow(UserRow, frozen=True):
+    """One pod. `pod` is None if it is not known."""
+
     pod: Pod | None = None
 
 
-class GroupRow(msgspec.Struct, frozen=True):
+class GroupRow(UserRow, frozen=True):
     """A PodGroup that reserved a claim: all of its pods share the outcome. `pods` are its pods that are known."""
 
-    namespace: str
-    name: str
-    uid: str
-    outcome: PodOutcome
-    seconds: int | None
-    cause: Cause
-    devices: tuple[DeviceId, ...]
-    claims: tuple[str, ...]
     pods: tuple[str, ...] = ()
 
 
@@ -276,9 +254,9 @@ def rows_of(
     return tuple(sorted(pods, key=row_order)), tuple(sorted(groups, key=row_order))
 
 
-def row_order(row: PodRow | GroupRow) -> tuple[int, int, str, str, str]:
+def row_order(row: UserRow) -> tuple[int, int, str, str, str]:
     """Evicted rows first, soonest first; then the others by outcome and name."""
-    return _SHOWN[row.outcome], row.seconds or 0, row.namespace, row.name, row.uid
+    return _SHOWN.index(row.outcome), row.seconds or 0, row.namespace, row.name, row.uid
 
 
 def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], now: datetime) -> Iterable[_User]:

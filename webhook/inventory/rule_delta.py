@@ -16,6 +16,7 @@ from webhook.api.rules import (
     own_rate,
 )
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.targets import ANYWHERE, DeviceNames, is_same_taint
 
 EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 """Effects that act, by how much they do."""
@@ -23,16 +24,15 @@ EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 
 def is_wide(selector: DeviceSelector | None) -> bool:
     """Whether no known field narrows the selector; an unknown field may widen the others."""
-    if selector is None or selector.unknown:
-        return True
-    return selector.driver is None and selector.pool is None and selector.device is None
+    return DeviceNames.of(selector) == ANYWHERE
 
 
 def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
     """Whether it evicts pods that it did not evict before, or evicts them earlier."""
     if new.effective_effect != NO_EXECUTE:
         return False
-    if old is None or old.effective_effect != NO_EXECUTE or _taint(new) != _taint(old):
+    # The effect as it is written says who evicts, and so how tolerations are read.
+    if old is None or old.effective_effect != NO_EXECUTE or not is_same_taint(new.taint, old.taint):
         return True
     before, after = old.taint.time_added, new.taint.time_added
     earlier = before != after and (before is None or after is None or after < before)
@@ -44,7 +44,7 @@ def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
     if old is None or new.effective_effect != NO_EXECUTE:
         return new.effective_effect == NO_EXECUTE
     same = (new.taint.key, new.taint.value) == (old.taint.key, old.taint.value)
-    wider = _is_for_hardware(new) and not _is_for_hardware(old)
+    wider = is_for_hardware(new) and not is_for_hardware(old)
     return not same or wider or not narrower(new.selector, old.selector)
 
 
@@ -72,14 +72,15 @@ def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Itera
         return True
     if old.softened and new.effective_effect == NO_EXECUTE and not new.softened:
         return True
-    if new.effective_effect in EFFECT_RANK and _is_for_hardware(new) and not _is_for_hardware(old):
+    if new.effective_effect in EFFECT_RANK and is_for_hardware(new) and not is_for_hardware(old):
         return True
     if new.effective_effect != NO_EXECUTE:
         return False
     return _starts_earlier(new, old) or _faster(own_rate(new), own_rate(old), tuple(usual_rates))
 
 
-def _is_for_hardware(rule: DeviceTaintRule) -> bool:
+def is_for_hardware(rule: DeviceTaintRule) -> bool:
+    """Whether a rule asks by `/scope` for the same taint on the parts of its devices' hardware."""
     return rule.meta.annotations.get(SCOPE) == HARDWARE
 
 
@@ -100,11 +101,6 @@ def _asks(rule: DeviceTaintRule) -> bool:
     return rule.meta.annotations.get(EVICT) == "true"
 
 
-def _taint(rule: DeviceTaintRule) -> tuple[str, str, str]:
-    # The effect as it is written: it says who evicts, and so how tolerations are read.
-    return rule.taint.key, rule.taint.value, rule.taint.effect
-
-
 def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
     """Whether a selector selects nothing that another one does not, if that can be judged; equal ones do not."""
     if new == old:
@@ -113,5 +109,4 @@ def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
         return False  # what an unknown field makes of the others is not known
     if (old.device_class_name, old.selectors) != (new.device_class_name, new.selectors):
         return False
-    pairs = ((old.driver, new.driver), (old.pool, new.pool), (old.device, new.device))
-    return all(before is None or before == after for before, after in pairs)
+    return DeviceNames.of(old).includes(DeviceNames.of(new))
