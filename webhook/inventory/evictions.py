@@ -129,7 +129,7 @@ class Evictions:
     # --- changes ---------------------------------------------------------------------------------
 
     def touched(self, old: InventoryObject | None, new: InventoryObject | None) -> AbstractSet[str]:
-        """The claims through which a change may have changed when pods are due. A changed pod only concerns itself.
+        """Return the claims through which a change may have changed when pods are due. A pod only concerns itself.
 
         The inventory has applied it already. Claims go by `namespace/name`.
         """
@@ -145,7 +145,7 @@ class Evictions:
                 return _NO_CLAIMS
 
     def refresh(self, *names: str) -> AbstractSet[str]:
-        """The claims touched by what is known of rules now: their fields, and `announced_at`."""
+        """Return the claims touched by what is known of rules now: their fields, and `announced_at`."""
         places = list[DeviceNames]()
         for name in names:
             before = self._acting.pop(name, None)
@@ -232,7 +232,7 @@ class Evictions:
     # --- fate ------------------------------------------------------------------------------------
 
     def eviction_of(self, pod: Pod, without: Without = NOTHING) -> Eviction | None:
-        """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19)."""
+        """Return when and why the pod has to go, or None. Phase and deletion are not looked at (E-19)."""
         if not pod.node_name:
             return None
         claims = self._inventory.claims_of(pod)
@@ -256,13 +256,13 @@ class Evictions:
         return {key: eviction for key, eviction in found if eviction is not None}
 
     def act(self, eviction: Eviction) -> bool:
-        """Whether one of its reasons still evicts pods."""
+        """Tell whether one of its reasons still evicts pods."""
         acting = {each.reason for each in self._acting.values()}
         published = [each for each in eviction.reasons if (each.driver, each.pool) not in self._incomplete]
         return any(each in acting or each.taint in self._taints_on(each) for each in published)
 
     def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
-        """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).
+        """Tell whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).
 
         It would not if `holding_group` said that this is in vain.
         """
@@ -280,12 +280,12 @@ class Evictions:
         return bool(hit) and not keeps_all(self._inventory, pod, hit)
 
     def evicts_users_of(self, key: str, without: Without = NOTHING) -> bool:
-        """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
+        """Tell whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
         claim = self._inventory.claims.get(key)
         return claim is not None and self._eviction_by(claim, without) is not None
 
     def holding_group(self, pod: Pod, without: Without = NOTHING) -> str:
-        """The pod's PodGroup, by name, if it keeps all claims reserved that make the pod go; else empty.
+        """Return the pod's PodGroup, by name, if it keeps all claims reserved that make the pod go; else empty.
 
         Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
         """
@@ -322,12 +322,12 @@ class Evictions:
         return None if due is None else Eviction(due, ordered, waits=reasons.keys() == waiting.keys())
 
     def _taints_on(self, result: AllocationResult | EvictionReason) -> tuple[DeviceTaint, ...]:
-        """The taints in slices that evict."""
+        """Return the taints in slices that evict."""
         tainted = self.tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 
     def _eviction_by_rules(self, result: AllocationResult, without: frozenset[str]) -> Eviction | None:
-        """The eviction by rules alone; claims that look the same to the rules share one result."""
+        """Return the eviction by rules alone; claims that look the same to the rules share one result."""
         hits: list[tuple[_Acting, ...]] = []
         driver, pool, device = result.driver, result.pool, result.device
         for by_driver, by_pool, by_device in self._shapes:
@@ -368,7 +368,7 @@ def _eviction_under(
 def _due(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None, servers: ServerFacts
 ) -> datetime | None:
-    """When the taint evicts pods with these tolerations; None is never.
+    """Return when the taint evicts pods with these tolerations; None is never.
 
     A taint without a time evicts no pod: API servers always set one (E-12).
     """

@@ -30,38 +30,38 @@ from webhook.inventory.state import Inventory, InventoryObject, is_pod_group, ke
 
 
 def group_key(pod: Pod) -> str:
-    """`namespace/name` of the PodGroup that a pod names; empty if it names none."""
+    """Return `namespace/name` of the PodGroup that a pod names; empty if it names none."""
     return f"{pod.meta.namespace}/{pod.pod_group}" if pod.pod_group else ""
 
 
 def group_of(inventory: Inventory, pod: Pod) -> PodGroup | None:
-    """The PodGroup of a pod; None if it names none, or one that is not known."""
+    """Return the PodGroup of a pod; None if it names none, or one that is not known."""
     return inventory.pod_groups.get(group_key(pod)) if pod.pod_group else None
 
 
 def goes_with_all(inventory: Inventory, pod: Pod) -> bool:
-    """Whether the pod is disrupted only together with all others of its group."""
+    """Tell whether the pod is disrupted only together with all others of its group."""
     group = group_of(inventory, pod)
     return group is not None and goes_as_a_whole(group)
 
 
 def goes_as_a_whole(group: PodGroup) -> bool:
-    """Whether all pods of a group are disrupted together, or none."""
+    """Tell whether all pods of a group are disrupted together, or none."""
     return group.disruption_mode == ALL
 
 
 def is_leaving(pod: Pod) -> bool:
-    """Whether the pod is terminating or finished, so that it is not evicted and takes no other along."""
+    """Tell whether the pod is terminating or finished, so that it is not evicted and takes no other along."""
     return pod.deleting or pod.finished
 
 
 def may_go_along(pod: Pod) -> bool:
-    """Whether a pod that no taint evicts goes when its group is disrupted: without a node it has nothing to leave."""
+    """Tell whether a pod that no taint evicts goes when its group is disrupted: it has to be on a node."""
     return bool(pod.node_name)
 
 
 def keeps_all(inventory: Inventory, pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
-    """Whether all of these claims are reserved for the pod's PodGroup, and it exists.
+    """Tell whether all of these claims are reserved for the pod's PodGroup, and it exists.
 
     Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods. Where PodGroups are not
     served or one is gone, the reservation is left over, and no deletion would end it.
@@ -82,7 +82,7 @@ def is_held(inventory: Inventory, pod: Pod, hit: Container[str]) -> bool:
 
 
 def companions_in(inventory: Inventory, group: str) -> Iterator[Pod]:
-    """The pods of a PodGroup, by `namespace/name`, that go if it is disrupted as a whole."""
+    """Return the pods of a PodGroup, by `namespace/name`, that go if it is disrupted as a whole."""
     pods = inventory.pods
     for key in inventory.members_of(group):
         if may_go_along(pods[key]) and not is_leaving(pods[key]):
@@ -137,7 +137,7 @@ class RootOwner(NamedTuple):
 
 
 def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
-    """The gang of a pod, or None; the first that the pod names counts. A label without a value names none.
+    """Return the gang of a pod, or None; the first that the pod names counts. A label without a value names none.
 
     The order: its PodGroup, annotation `/gang`, its JobSet, its group of a LeaderWorkerSet, its pod group of Kueue,
     the labels of `gang_labels`, and `by_owner` its controller. Whether a PodGroup lets its pods go one by one is
@@ -155,7 +155,7 @@ def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False
 
 
 def gang_in(inventory: Inventory, pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
-    """The same, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
+    """Return the same, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
 
     Pods of a PodGroup that is not known, or says nothing, go together.
     """
@@ -183,7 +183,7 @@ def _by_labels(pod: Pod, gang_labels: Sequence[str]) -> Gang | None:
 
 
 def root_owner(pod: Pod) -> RootOwner | None:
-    """What a pod ultimately belongs to, None for a bare pod: what limits of owners count, and what is shown.
+    """Return what a pod ultimately belongs to, None for a bare pod: what limits of owners count, and what is shown.
 
     A JobSet or LeaderWorkerSet by label, the Deployment over a ReplicaSet, the PodGroup of a pod that no object
     controls, else its controller.
@@ -216,7 +216,7 @@ def _labelled_root(pod: Pod) -> RootOwner | None:
 
 
 def _named(pod: Pod, kind: str, name: str) -> RootOwner:
-    """An owner whose uid is not known."""
+    """Return an owner whose uid is not known."""
     return RootOwner(kind, name, f"{kind}/{pod.meta.namespace}/{name}")
 
 
@@ -229,13 +229,13 @@ class BrokenGang(NamedTuple):
 
 
 def count_gangs(pods: Iterable[Pod], gang_of_pod: GangOf, check: Check = unchecked) -> Counter[Gang]:
-    """How many of the pods that are not terminating or finished each gang has. `check` may raise to stop."""
+    """Return how many of the pods that are not terminating or finished each gang has. `check` may raise to stop."""
     gangs = [gang_of_pod(pod) for pod in in_steps(pods, check) if not is_leaving(pod)]
     return Counter([gang for gang in gangs if gang is not None])
 
 
 def broken_gangs(lost: Mapping[Gang, int], sizes: Mapping[Gang, int]) -> tuple[BrokenGang, ...]:
-    """The gangs that have several pods, those that lose most first. `lost`: how many pods each loses."""
+    """Return the gangs that have several pods, those that lose most first. `lost`: how many pods each loses."""
     found = [BrokenGang(gang, evicted, sizes[gang]) for gang, evicted in lost.items()]
     return tuple(sorted([each for each in found if each.pods > 1], key=lambda each: (-each.evicted, each.gang)))
 
@@ -247,19 +247,19 @@ class GangSizes:
     """
 
     def __init__(self, inventory: Inventory) -> None:
-        """Changes must be reported to `observe` from the first on, once the inventory has applied them."""
+        """Begin to count; report changes to `observe` from the first on, once the inventory has applied them."""
         self._inventory = inventory
         self._labels: tuple[str, ...] = ()
         self._sizes = Counter[Gang]()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed."""
+        """Count one object that has changed."""
         for each, step in ((old, -1), (new, 1)):
             if isinstance(each, Pod):
                 self._count(each, step)
 
     def by_labels(self, labels: Iterable[str]) -> Mapping[Gang, int]:
-        """The sizes, if these labels make gangs too. Other labels than before are counted in all pods."""
+        """Return the sizes, if these labels make gangs too. Other labels than before are counted in all pods."""
         wanted = tuple(sorted(set(labels)))
         if wanted != self._labels:
             self._labels = wanted

@@ -90,7 +90,7 @@ NO_SIBLINGS: Final = Siblings()
 def drawing(
     slices: Iterable[ResourceSlice], check: Check = unchecked
 ) -> Iterator[tuple[str, tuple[CounterSetId, ...]]]:
-    """The devices of slices of one pool that draw on counter sets, by name, and on which.
+    """Return the devices of slices of one pool that draw on counter sets, by name, and on which.
 
     Of two devices of one name the first counts. Up to 1.34 a slice may publish counter sets beside devices: the devices
     draw on those then, and the names are unique in the slice only. Otherwise another slice of the pool publishes them.
@@ -112,7 +112,7 @@ def _drawn(value: ResourceSlice, device: Device) -> tuple[CounterSetId, ...]:
 def siblings_in(
     slices: Iterable[ResourceSlice], ranks: Mapping[str, int], check: Check = unchecked
 ) -> Mapping[str, int]:
-    """The devices that draw on a counter set together with one of the given devices, themselves among them.
+    """Return the devices that draw on a counter set together with one of the given devices, themselves among them.
 
     `ranks` are the given devices by name, each with the rank of an effect (EFFECT_RANK). Each sibling has the highest
     rank of those beside it. `check` is called every thousand devices and may raise.
@@ -136,7 +136,7 @@ def siblings_in(
 def siblings_of_rule(
     inventory: Inventory, rule: DeviceTaintRule, effect: str = "", check: Check = unchecked
 ) -> Siblings:
-    """The siblings of what a rule selects that stay in service; none if it does not act.
+    """Return the siblings of what a rule selects that stay in service; none if it does not act.
 
     Left out are those that it selects itself, those that have a taint of the same effect or a stronger one anyway, and
     those that are closed to new claims and allocated to none. `effect`: instead of the rule's own. Counter sets belong
@@ -148,7 +148,7 @@ def siblings_of_rule(
 
 
 def devices_beside(pools: Pools, rule: DeviceTaintRule, pool: PoolId, check: Check = unchecked) -> AbstractSet[str]:
-    """The devices of a pool that are on the same hardware as one that a rule selects, itself among them."""
+    """Return the devices of a pool that are on the same hardware as one that a rule selects, itself among them."""
     found, names = pools.get(pool), DeviceNames.of(rule.selector)
     if found is None or names.driver not in (None, pool[0]) or names.pool not in (None, pool[1]):
         return frozenset()
@@ -157,7 +157,7 @@ def devices_beside(pools: Pools, rule: DeviceTaintRule, pool: PoolId, check: Che
 
 
 def is_written_for_hardware(rule: DeviceTaintRule, owner: DeviceTaintRule, pools: Pools) -> bool:
-    """Whether the controller may have written a rule for hardware that its owner is about: name, taint and device.
+    """Tell whether the controller may have written a rule for hardware that its owner is about: name, taint and device.
 
     While a pool is not published in full, its devices may be on any hardware.
     """
@@ -172,7 +172,7 @@ def is_written_for_hardware(rule: DeviceTaintRule, owner: DeviceTaintRule, pools
 def written_for_hardware(
     owner: DeviceTaintRule, rules: Iterable[DeviceTaintRule]
 ) -> AbstractSet[DeviceSelector | None]:
-    """What rules select that are there because of `/scope: hardware` on their owner."""
+    """Return what rules select that are there because of `/scope: hardware` on their owner."""
     uid, name = owner.meta.uid, owner.meta.name
     return {
         rule.selector
@@ -184,7 +184,7 @@ def written_for_hardware(
 def selectors_in_scope(
     inventory: Inventory, rule: DeviceTaintRule, check: Check = unchecked
 ) -> tuple[DeviceSelector, ...]:
-    """The devices for which the controller adds rules because of `/scope: hardware`, one by one; usually none."""
+    """Return the devices for which the controller adds rules because of `/scope: hardware`; usually none."""
     if not is_for_hardware(rule) or not can_judge(rule.selector):
         return ()
     beside = _beside_named(inventory.pools, DeviceNames.of(rule.selector), _CLOSES, check)
@@ -194,7 +194,7 @@ def selectors_in_scope(
 def siblings_of_slice(
     inventory: Inventory, value: ResourceSlice, ranks: Mapping[str, int], check: Check = unchecked
 ) -> Siblings:
-    """The siblings of devices of a slice, which is new or changed, that stay in service, as in `siblings_of_rule`.
+    """Return the siblings of devices of a new or changed slice that stay in service, as in `siblings_of_rule`.
 
     `ranks` are the devices on which it puts further taints, with the highest rank of these. Of the pool's other slices
     the newest generation that is there counts, even if the slice begins the next one.
@@ -223,7 +223,7 @@ class _Beside(NamedTuple):
 
 
 def _beside_named(pools: Pools, names: DeviceNames, rank: int, check: Check) -> Iterator[_Beside]:
-    """The siblings of published devices of one name, themselves left out; none without the name of a device."""
+    """Return the siblings of published devices of one name, themselves left out; none without the name of a device."""
     if names.device is None:
         return
     for identity, pool in in_steps(pools.selected(names.driver, names.pool), check):
@@ -238,7 +238,7 @@ def _highest(taints: Iterable[DeviceTaint]) -> int:
 
 
 def _in_service(inventory: Inventory, beside: Iterable[_Beside], apart_from: str, check: Check) -> Siblings:
-    """Those that no taint takes out of service, of slices or of a stored rule other than the one of that name."""
+    """Return those that no taint takes out of service, in slices or by a stored rule other than the one named."""
     left = [each for each in beside if each.own < each.needed]
     if not left:
         return NO_SIBLINGS
@@ -254,7 +254,7 @@ def _in_service(inventory: Inventory, beside: Iterable[_Beside], apart_from: str
 
 
 def _closing(inventory: Inventory, apart_from: str, check: Check) -> dict[int, Extent]:
-    """What stored rules close, by rank: with that effect or a stronger one.
+    """Return what stored rules close, by rank: with that effect or a stronger one.
 
     Rules that are being deleted are about to open their devices, and of those with more than names in the selector it
     is not known which devices they select.
@@ -305,18 +305,18 @@ class Holders(NamedTuple):
 
 
 def devices_to_look_at(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:
-    """All devices that have to be free before those named are: themselves, and parts of the same hardware."""
+    """Return all devices that have to be free before those named are: themselves, and parts of the same hardware."""
     beside = _beside_named(inventory.pools, names, 1, unchecked)
     return names, *[DeviceNames(*each.pool, each.device) for each in beside]
 
 
 def is_held(inventory: Inventory, places: Iterable[DeviceNames]) -> bool:
-    """Whether any claim holds one of the named devices."""
+    """Tell whether any claim holds one of the named devices."""
     return any(inventory.usage.in_use(*names) for names in places)
 
 
 def is_published(inventory: Inventory, names: DeviceNames) -> bool:
-    """Whether the newest generation of any pool has a device of these names."""
+    """Tell whether the newest generation of any pool has a device of these names."""
     return any(
         bool(pool.devices) if names.device is None else names.device in pool.devices
         for _, pool in inventory.pools.selected(names.driver, names.pool)
@@ -324,7 +324,7 @@ def is_published(inventory: Inventory, names: DeviceNames) -> bool:
 
 
 def holders_of(inventory: Inventory, places: Iterable[DeviceNames], most: int = COUNTED_MOST) -> Holders:
-    """The claims that hold one of the named devices; stops as soon as there are more than `most`."""
+    """Return the claims that hold one of the named devices; stop as soon as there are more than `most`."""
     found: set[str] = set()
     more = False
     for key in (key for names in places for key in inventory.usage.users_on(*names)):
@@ -336,7 +336,7 @@ def holders_of(inventory: Inventory, places: Iterable[DeviceNames], most: int = 
 
 
 def named_holders(inventory: Inventory, found: Collection[str], *, more: bool = False) -> Holders:
-    """These claims as holders."""
+    """Return these claims as holders."""
     claims = inventory.claims
     first = [
         Holder(key, tuple([_user(each) for each in claims[key].reserved_for])) for key in nsmallest(_NAMED_MOST, found)
@@ -345,7 +345,7 @@ def named_holders(inventory: Inventory, found: Collection[str], *, more: bool = 
 
 
 def unused_claims(inventory: Inventory, names: DeviceNames) -> list[str]:
-    """The claims that hold one of the named devices and are reserved for nothing, by `namespace/name` in order.
+    """Return the claims that hold one of the named devices and are reserved for nothing, by `namespace/name` in order.
 
     No eviction gives those devices back.
     """

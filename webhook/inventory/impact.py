@@ -132,7 +132,7 @@ class Taint(NamedTuple):
 
     @classmethod
     def of_rule(cls, rule: DeviceTaintRule, *, in_tree: bool) -> Taint:
-        """Of a rule; `in_tree` says whether the in-tree controller carries out NoExecute in this cluster."""
+        """Make it of a rule; `in_tree` says whether the in-tree controller carries out NoExecute in this cluster."""
         start = not_before_of(rule)
         start = None if start == NEVER else start
         if rule.taint.effect == NO_EXECUTE:
@@ -144,17 +144,17 @@ class Taint(NamedTuple):
 
     @classmethod
     def of_slice(cls, taint: DeviceTaint, *, in_tree: bool) -> Taint:
-        """Of a taint in a slice."""
+        """Make it of a taint in a slice."""
         if taint.effect != NO_EXECUTE:
             return cls(taint, None)
         return cls(taint, Evictor.IN_TREE if in_tree else Evictor.OURS)
 
     def as_if_evicting(self, *, in_tree: bool) -> Taint:
-        """The same with effect NoExecute."""
+        """Return the same with effect NoExecute."""
         return Taint.of_slice(structs.replace(self.taint, effect=NO_EXECUTE), in_tree=in_tree)
 
     def fate(self, servers: ServerFacts, tolerations: tuple[DeviceToleration, ...]) -> int:
-        """Seconds after timeAdded that a pod may stay; FOR_EVER; or HARMLESS."""
+        """Return the seconds after timeAdded that a pod may stay; FOR_EVER; or HARMLESS."""
         if self.evictor is None:
             return HARMLESS
         if self.scheduling is not None and any(tolerates(entry, self.scheduling) for entry in tolerations):
@@ -162,7 +162,7 @@ class Taint(NamedTuple):
         return grace_seconds(tolerations, self.taint, self.evictor, servers)
 
     def due_seconds(self, grace: int, now: datetime) -> int:
-        """How long from now such a grace lasts, or it is until `not_before`; 0 if both are over."""
+        """Return how long from now such a grace lasts, or it is until `not_before`; 0 if both are over."""
         added = self.taint.time_added
         passed = 0 if added is None else (now - added) // _SECOND
         wait = 0 if self.not_before is None else -((now - self.not_before) // _SECOND)
@@ -176,7 +176,7 @@ def impact_of(
     now: datetime,
     check: Check = unchecked,
 ) -> Impact:
-    """What the taint on the selected devices would do, from `now` on. `check` is called now and then, and may raise.
+    """Return what the taint on the selected devices would do, from `now` on. `check` may raise to stop.
 
     A missing selector evicts no pod (E-6), but may keep every device from being allocated (K-5). A selector
     with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
@@ -191,7 +191,7 @@ def joint_impact(
     now: datetime,
     check: Check = unchecked,
 ) -> Impact:
-    """What the taints would do from `now` on, each on the devices of its selector. `check` may raise to stop.
+    """Return what the taints would do from `now` on, each on the devices of its selector. `check` may raise to stop.
 
     As `impact_of` has it, a selector with fields that cannot be judged is taken for every device.
     """
@@ -214,7 +214,7 @@ def impact_on_users(
     now: datetime,
     check: Check = unchecked,
 ) -> Impact:
-    """As impact_of, without the figures of what is published: those take a look at each pool."""
+    """Return the same as `impact_of`, without the figures of what is published: those take a look at each pool."""
     return Impact() if selector is None else _on_users(inventory, DeviceNames.of(selector), taint, now, check)
 
 
@@ -225,7 +225,7 @@ def impact_on_devices(
     now: datetime,
     check: Check = unchecked,
 ) -> Impact:
-    """What new taints in a slice would do to those who use the devices, by device name. `check` as in impact_of."""
+    """Return what new taints in a slice would do to the users of devices, by device name. `check` as in impact_of."""
     parts: list[Impact] = []
     allocated = 0
     for device, added in taints.items():
@@ -238,7 +238,7 @@ def impact_on_devices(
 
 
 def union(parts: Iterable[Impact]) -> Impact:
-    """All of them together; devices and allocated results are added up, so should not be the same."""
+    """Return all of them together; devices and allocated results are added up, so should not be the same."""
     whole = tuple(parts)
     if len(whole) == 1:
         return whole[0]
@@ -267,7 +267,7 @@ def union(parts: Iterable[Impact]) -> Impact:
 
 
 def _published(inventory: Inventory, impact: Impact, places: Sequence[DeviceNames], check: Check) -> Impact:
-    """The impact with the figures of the named devices: how many are published, each once, and where."""
+    """Return the impact with the figures of the named devices: how many are published, each once, and where."""
     missing = inventory.pools.incomplete
     devices = 0
     found: list[PoolId] = []
@@ -292,7 +292,7 @@ def _published(inventory: Inventory, impact: Impact, places: Sequence[DeviceName
 
 
 def allocated_on(inventory: Inventory, names: Iterable[DeviceNames], check: Check = unchecked) -> int:
-    """Entries of allocation results that are named, each once."""
+    """Count entries of allocation results that are named, each once."""
     found = {
         (key, position)
         for each in in_steps(names, check, size=1)
@@ -306,7 +306,7 @@ def allocated_on(inventory: Inventory, names: Iterable[DeviceNames], check: Chec
 def _on_users(
     inventory: Inventory, names: DeviceNames, taint: Taint, now: datetime, check: Check = unchecked
 ) -> Impact:
-    """From fates to waves: a pod with several fates takes the worst."""
+    """Return what the taint does to users: a pod with several fates takes the worst."""
     fates = fates_on(inventory, names, partial(taint.fate, inventory.servers), check)
     soonest: dict[int, list[Users | ClaimGroup]] = {}
     for grace in sorted(fates.users):
@@ -331,7 +331,7 @@ def _on_users(
 
 
 def _waves(parts: Iterable[tuple[int, frozenset[str], frozenset[str]]]) -> tuple[Wave, ...]:
-    """Waves from pods and claims by seconds, soonest first, each of them in its first only."""
+    """Make waves from pods and claims by seconds, soonest first, each of them in its first only."""
     waves: list[Wave] = []
     pods: AbstractSet[str] = _NONE
     claims: AbstractSet[str] = _NONE
@@ -343,7 +343,7 @@ def _waves(parts: Iterable[tuple[int, frozenset[str], frozenset[str]]]) -> tuple
 
 
 def _with(some: AbstractSet[str], more: frozenset[str]) -> AbstractSet[str]:
-    """Both together. Nothing is copied for the first, which may be most of a cluster; then one set grows."""
+    """Return both together. Nothing is copied for the first, which may be most of a cluster; then one set grows."""
     if not some:
         return more
     growing = some if isinstance(some, set) else set(some)
@@ -352,17 +352,17 @@ def _with(some: AbstractSet[str], more: frozenset[str]) -> AbstractSet[str]:
 
 
 def _less(some: frozenset[str], others: AbstractSet[str]) -> frozenset[str]:
-    """Those that are not among the others; usually that is all of them, and then no set is built."""
+    """Return those that are not among the others; usually that is all of them, and then no set is built."""
     return some if some.isdisjoint(others) else some - others
 
 
 def _without(pods: frozenset[str], waves: Iterable[Wave]) -> frozenset[str]:
-    """Those that are in no wave."""
+    """Return those that are in no wave."""
     return pods.difference(*[wave.pods for wave in waves]) if pods else pods
 
 
 def _all(sets: Iterable[Iterable[str]]) -> frozenset[str]:
-    """What is in any of them; one frozenset alone is not copied."""
+    """Return what is in any of them; one frozenset alone is not copied."""
     whole = tuple(sets)
     return frozenset(whole[0]) if len(whole) == 1 else _NONE.union(*whole)
 
@@ -387,7 +387,7 @@ class KnownPods(NamedTuple):
 def with_companions(
     inventory: Inventory, impact: Impact, evictor: Evictor | None, pods: KnownPods | None, check: Check = unchecked
 ) -> Impact:
-    """The impact with the pods that our worker evicts along with others of their PodGroup, each when the first goes.
+    """Return the impact with the pods that our worker evicts along with others of their PodGroup, as the first goes.
 
     The in-tree controller takes no pod along. Without `pods` the impact is left as it is. `check` may raise to stop.
     """
@@ -419,7 +419,7 @@ def with_companions(
 
 
 def with_gangs(inventory: Inventory, impact: Impact, pods: KnownPods | None, check: Check = unchecked) -> Impact:
-    """The impact with the gangs that it breaks; as it is without `pods`. `check` may raise to stop."""
+    """Return the impact with the gangs that it breaks; as it is without `pods`. `check` may raise to stop."""
     evicted = impact.pods
     if pods is None or len(evicted) > PODS_MOST:
         return impact

@@ -27,11 +27,11 @@ _T = TypeVar("_T")
 
 
 def unchecked() -> None:
-    """For callers that may take as long as they like."""
+    """Do nothing, for callers that may take as long as they like."""
 
 
 def in_steps(items: Iterable[_T], check: Check, size: int = BETWEEN_CHECKS) -> Iterator[_T]:
-    """The items; `check` is called before the first and after every `size` of them."""
+    """Return the items; `check` is called before the first and after every `size` of them."""
     left = 0
     for item in items:
         if left <= 0:
@@ -60,7 +60,7 @@ class Evictor(StrEnum):
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether the toleration covers the taint, seconds aside (M-1 to M-3).
+    """Tell whether the toleration covers the taint, seconds aside (M-1 to M-3).
 
     An empty effect or key covers all; an empty key with `Equal` means any key with that value.
     """
@@ -75,19 +75,19 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
 
 def acts(effect: str) -> bool:
-    """Whether a taint with that effect does anything; unknown ones act as None (T-11)."""
+    """Tell whether a taint with that effect does anything; unknown ones act as None (T-11)."""
     return effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
 def counts(toleration: DeviceToleration, evictor: Evictor, servers: ServerFacts) -> bool:
-    """Whether the evictor looks at the toleration at all: older in-tree ones want it to name NoExecute (E-9)."""
+    """Tell whether the evictor looks at the toleration at all: older in-tree ones want it to name NoExecute (E-9)."""
     return toleration.effect == NO_EXECUTE or evictor is Evictor.OURS or bool(servers.empty_effect_protects)
 
 
 def grace_seconds(
     tolerations: Iterable[DeviceToleration], taint: DeviceTaint, evictor: Evictor, servers: ServerFacts = UNKNOWN
 ) -> int:
-    """How long after timeAdded a NoExecute taint lets a pod stay: whole seconds, FOR_EVER, LONG_AGO.
+    """Return how long after timeAdded a NoExecute taint lets a pod stay: whole seconds, FOR_EVER, LONG_AGO.
 
     Several tolerations that match: one without seconds wins, else the smallest; negative seconds are none. The
     in-tree controller counts nanoseconds in 64 bits (E-10).
@@ -108,13 +108,13 @@ def grace_seconds(
 
 
 def _as_a_duration(seconds: int) -> int:
-    """The duration as Go computes it: nanoseconds that wrap around at 64 bits, and may then be in the past."""
+    """Return the duration as Go computes it: nanoseconds that wrap around at 64 bits, and may then be in the past."""
     nanoseconds = (seconds * _NANOSECONDS + _HALF) % _WHOLE - _HALF
     return nanoseconds // _NANOSECONDS if nanoseconds >= 0 else LONG_AGO
 
 
 def selects(selector: DeviceSelector | None, driver: str, pool: str, device: str) -> bool:
-    """Whether the names match, as eviction reads the selector: a missing one matches nothing (E-6).
+    """Tell whether the names match, as eviction reads the selector: a missing one matches nothing (E-6).
 
     Class and CEL, which only narrow a selector down, are passed over. What an unknown field does is not known, so with
     one it is every device. So the answer may be too wide and is never too narrow.
@@ -151,13 +151,13 @@ class Pool:
         self._own: list[ResourceSlice] | None = None
 
     def put(self, value: ResourceSlice) -> None:
-        """Adds a slice, or replaces the one of its name."""
+        """Add a slice, or replace the one of its name."""
         self.slices[value.meta.name] = value
         self.version = object()
         self._devices = self._evicting = self._closed = self._keys = self._own = None
 
     def remove(self, name: str) -> None:
-        """Takes a slice away; the generation below may become the newest by it."""
+        """Take a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
         self.version = object()
         self._devices = self._evicting = self._closed = self._keys = self._own = None
@@ -257,12 +257,12 @@ class Pool:
         return self._keys
 
     def taints_of(self, device: str) -> tuple[DeviceTaint, ...]:
-        """The taints of one device in the slices; none if the newest generation does not have it."""
+        """Return the taints of one device in the slices; none if the newest generation does not have it."""
         return self.devices.get(device, _NO_TAINTS)
 
 
 def taints_of_slice(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
-    """The taints in a slice, each with the name of its device, which may be one of another slice."""
+    """Return the taints in a slice, each with the name of its device, which may be one of another slice."""
     for device in value.devices:
         for taint in device.taints:
             yield device.name, taint
@@ -297,15 +297,15 @@ class Pools:
         return len(self._pools)
 
     def get(self, pool: PoolId) -> Pool | None:
-        """The pool, if any slice names it."""
+        """Return the pool, if any slice names it."""
         return self._pools.get(pool)
 
     def items(self) -> Iterator[tuple[PoolId, Pool]]:
-        """All of them."""
+        """Return all pools."""
         return iter(self._pools.items())
 
     def apply(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """One slice changed."""
+        """Apply the change of one slice."""
         if old is not None and (new is None or (old.driver, old.pool) != (new.driver, new.pool)):
             self._remove(old)
         if new is not None:
@@ -336,7 +336,7 @@ class Pools:
                 del self._names[old.driver]
 
     def selected(self, driver: str | None, pool: str | None) -> Iterator[tuple[PoolId, Pool]]:
-        """The pools of that driver and name; None is any."""
+        """Return the pools of that driver and name; None is any."""
         if driver is None:
             if pool is None:
                 yield from self._pools.items()
@@ -370,14 +370,14 @@ class Pools:
         return tuple(sorted(self._names))
 
     def device_count(self, driver: str | None = None, check: Check = unchecked) -> int:
-        """How many devices are published in all, or by one driver. `check` is called now and then, and may raise."""
+        """Count the devices that are published, in all or by one driver. `check` may raise to stop."""
         if driver not in self._device_count:
             selected = in_steps(self.selected(driver, None), check)
             self._device_count[driver] = sum(len(pool.devices) for _, pool in selected)
         return self._device_count[driver]
 
     def counted_devices(self, driver: str, before: datetime, check: Check = unchecked) -> int:
-        """How many devices of a driver a share is of: no node can add many at once. `check` as by `device_count`.
+        """Count the devices of a driver that a share is of: no node can add many at once. `check` as by `device_count`.
 
         Those of pools of one node that were there before that time, and of each node the oldest pool.
         """
@@ -385,7 +385,7 @@ class Pools:
         return sum([devices for since, devices in counted if since <= before])
 
     def of_node(self, driver: str, pool: str) -> tuple[str, int] | None:
-        """The node that speaks for a pool, and how many of its devices shares are of; None: the pool is of no node."""
+        """Return a pool's node, and of how many of its devices shares are; None for a pool of no node."""
         found = self._pools.get((driver, pool))
         node = found.own[0].node_name if found is not None else None
         return (node, self._count_of_nodes(driver)[node][1]) if node else None
@@ -413,7 +413,7 @@ class ShareUse:
     """How many devices of a driver use up a share of its devices: of a node no more than shares are of."""
 
     def __init__(self, pools: Pools, driver: str, of_pools: Iterable[str] = ()) -> None:
-        """Begins with devices, each given by its pool."""
+        """Begin with devices, each given by its pool."""
         self._pools = pools
         self._driver = driver
         self._of_node: Counter[str] = Counter()
@@ -422,12 +422,12 @@ class ShareUse:
             self.add(pool)
 
     def takes(self, pool: str) -> int:
-        """How many more there would be with one more device of that pool, 0 or 1."""
+        """Return how many more there would be with one more device of that pool, 0 or 1."""
         found = self._pools.of_node(self._driver, pool)
         return int(found is None or self._of_node[found[0]] < found[1])
 
     def add(self, pool: str) -> int:
-        """One more device of that pool; the same answer."""
+        """Add one more device of that pool; return the same."""
         more = self.takes(pool)
         self.devices += more
         if more and (found := self._pools.of_node(self._driver, pool)) is not None:

@@ -42,7 +42,7 @@ class Preview(msgspec.Struct, frozen=True):
     pod_groups: tuple[GroupRow, ...] = ()
 
     def count(self, outcome: PodOutcome) -> int:
-        """How many pods have this outcome."""
+        """Return how many pods have this outcome."""
         return sum(row.outcome is outcome for row in self.pods)
 
     @property
@@ -77,7 +77,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, now: datetime) -> Preview:
-    """What a rule would do, from `now` on; with an effect that does nothing, what it would with NoExecute (E-40)."""
+    """Return what a rule would do from `now` on; if its effect does nothing, what it would with NoExecute (E-40)."""
     taint = Taint.of_rule(rule, in_tree=in_tree)
     simulated = not acts(rule.taint.effect)  # whatever `/evict` asks: with None it is not heeded
     if simulated:
@@ -91,7 +91,7 @@ def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, 
 
 
 def slice_preview(inventory: Inventory, value: ResourceSlice, *, in_tree: bool, now: datetime) -> Preview:
-    """What the new taints of a slice would do; what does nothing is judged only if all of them do nothing."""
+    """Return what the new taints of a slice would do; what does nothing is judged only if all of them do nothing."""
     added = new_taints(inventory, value)
     simulated = not any(acts(taint.effect) for taints in added.values() for taint in taints)
     judged: dict[str, list[Taint]] = {}
@@ -113,7 +113,7 @@ def slice_preview(inventory: Inventory, value: ResourceSlice, *, in_tree: bool, 
 
 
 def new_taints(inventory: Inventory, value: ResourceSlice) -> dict[str, tuple[DeviceTaint, ...]]:
-    """The taints of a slice by device that the device does not have yet, timeAdded aside; none if it is outdated."""
+    """Return the taints of a slice that the devices do not have yet, timeAdded aside; none if it is outdated."""
     if outdated(inventory, value):
         return {}
     pool = inventory.pools.get((value.driver, value.pool))
@@ -127,7 +127,7 @@ def new_taints(inventory: Inventory, value: ResourceSlice) -> dict[str, tuple[De
 
 
 def outdated(inventory: Inventory, value: ResourceSlice) -> bool:
-    """Whether a newer generation of the pool is published, so that the slice is ignored (E-2)."""
+    """Tell whether a newer generation of the pool is published, so that the slice is ignored (E-2)."""
     pool = inventory.pools.get((value.driver, value.pool))
     return pool is not None and any(each.pool_generation > value.pool_generation for each in pool.own)
 
@@ -243,7 +243,7 @@ class _User(NamedTuple):
 def rows_of(
     inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], now: datetime
 ) -> tuple[tuple[PodRow, ...], tuple[GroupRow, ...]]:
-    """Pods and PodGroups that use the devices on which the taints are; who is evicted first, soonest first."""
+    """Return pods and PodGroups that use the devices on which the taints are; who is evicted first, soonest first."""
     pods: list[PodRow] = []
     groups: list[GroupRow] = []
     for user in _users(inventory, taints, now):
@@ -255,7 +255,7 @@ def rows_of(
 
 
 def row_order(row: UserRow) -> tuple[int, int, str, str, str]:
-    """Evicted rows first, soonest first; then the others by outcome and name."""
+    """Order evicted rows first, soonest first; then the others by outcome and name."""
     return _SHOWN.index(row.outcome), row.seconds or 0, row.namespace, row.name, row.uid
 
 
@@ -286,7 +286,7 @@ def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], no
 def outcome_of(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, servers: ServerFacts, *, extended: bool
 ) -> tuple[PodOutcome, int, Cause]:
-    """What a taint does to a pod with these tolerations, in how many seconds (-1: not at all), and why."""
+    """Return what a taint does to a pod with these tolerations, in how many seconds (-1: not at all), and why."""
     grace = taint.fate(servers, tolerations)
     if taint.evictor is None:
         return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)
@@ -299,7 +299,7 @@ def outcome_of(
 
 
 def _cause(taint: Taint, tolerations: Sequence[DeviceToleration], servers: ServerFacts) -> Cause:
-    """Which toleration decides, read as the evictor reads them (E-9, E-10)."""
+    """Return which toleration decides, read as the evictor reads them (E-9, E-10)."""
     acting = taint.taint
     if taint.scheduling is not None:
         for toleration in tolerations:
@@ -321,14 +321,14 @@ def _cause(taint: Taint, tolerations: Sequence[DeviceToleration], servers: Serve
 
 
 def _worst(hits: list[_Hit]) -> tuple[_Hit, tuple[DeviceId, ...], tuple[str, ...]]:
-    """The hit that decides, all devices, and the claims that lead to the same."""
+    """Return the hit that decides, all devices, and the claims that lead to the same."""
     worst = min(hits, key=lambda hit: (_WORST[hit.outcome], hit.seconds, hit.claim, hit.device))
     devices = tuple(sorted({hit.device for hit in hits}))
     return worst, devices, tuple(sorted({hit.claim for hit in hits if hit.outcome is worst.outcome}))
 
 
 def _pod_row(inventory: Inventory, user: _User) -> PodRow | None:
-    """The pod, unless it is known and none of the claims is its own to use, as the evictor reads them."""
+    """Return the pod, unless it is known and none of the claims is its own to use, as the evictor reads them."""
     namespace, consumer, hits = user
     pod = inventory.pods.get(f"{namespace}/{consumer.name}")
     if pod is not None and pod.meta.uid != consumer.uid:
@@ -350,7 +350,7 @@ def _pod_row(inventory: Inventory, user: _User) -> PodRow | None:
 
 
 def _group_row(inventory: Inventory, user: _User) -> GroupRow:
-    """A PodGroup with those of its pods that name one of the claims."""
+    """Return a PodGroup with those of its pods that name one of the claims."""
     worst, devices, claims = _worst(user.hits)
     namespace, consumer = user.namespace, user.consumer
     members = {

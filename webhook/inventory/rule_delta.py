@@ -23,12 +23,12 @@ EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 
 
 def is_wide(selector: DeviceSelector | None) -> bool:
-    """Whether no known field narrows the selector; an unknown field may widen the others."""
+    """Tell whether no known field narrows the selector; an unknown field may widen the others."""
     return DeviceNames.of(selector) == ANYWHERE
 
 
 def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
-    """Whether it evicts pods that it did not evict before, or evicts them earlier."""
+    """Tell whether it evicts pods that it did not evict before, or evicts them earlier."""
     if new.effective_effect != NO_EXECUTE:
         return False
     # The effect as it is written says who evicts, and so how tolerations are read.
@@ -40,7 +40,7 @@ def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 
 def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
-    """Whether a rule evicts what it was never stored for with an effect that evicts no pod (`twoStep`)."""
+    """Tell whether a rule evicts what it was never stored for with an effect that evicts no pod (`twoStep`)."""
     if old is None or new.effective_effect != NO_EXECUTE:
         return new.effective_effect == NO_EXECUTE
     same = (new.taint.key, new.taint.value) == (old.taint.key, old.taint.value)
@@ -49,7 +49,7 @@ def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
-    """Whether an update can only hit fewer pods, or later: nothing that it does is new."""
+    """Tell whether an update can only hit fewer pods, or later: nothing that it does is new."""
     if new.effective_effect == NO_EXECUTE:
         # Who else is asked to evict goes by other rules than the in-tree controller.
         newly_asked = _asks(new) and not _asks(old)
@@ -61,7 +61,7 @@ def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 
 
 def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Iterable[float]) -> bool:
-    """Whether our annotations ask for more than they did: another text, a faster or earlier eviction, or no mark.
+    """Tell whether our annotations ask for more than they did: another text, a faster or earlier eviction, or no mark.
 
     So does `/scope: hardware`. Without the mark of softening the worker's ceiling may be higher. `usual_rates` are
     evictions per second that the policy gives to rules without a rate of their own. No text any more is not more, and
@@ -80,18 +80,18 @@ def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Itera
 
 
 def is_for_hardware(rule: DeviceTaintRule) -> bool:
-    """Whether a rule asks by `/scope` for the same taint on the parts of its devices' hardware."""
+    """Tell whether a rule asks by `/scope` for the same taint on the parts of its devices' hardware."""
     return rule.meta.annotations.get(SCOPE) == HARDWARE
 
 
 def _starts_earlier(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
-    """Whether `/not-before` is an earlier time than before, or is gone."""
+    """Tell whether `/not-before` is an earlier time than before, or is gone."""
     before, after = not_before_of(old), not_before_of(new)
     return before is not None and (after is None or after < before)
 
 
 def _faster(after: float | None, before: float | None, usual: tuple[float, ...]) -> bool:
-    """Whether pods may go at a higher rate. Without one of its own the policy's hold, which any rule may have."""
+    """Tell whether pods may go at a higher rate. Without one of its own the policy's hold, which any rule may have."""
     if after is None:
         return False
     return after > (min(usual, default=0.0) if before is None else before)
@@ -102,7 +102,7 @@ def _asks(rule: DeviceTaintRule) -> bool:
 
 
 def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
-    """Whether a selector selects nothing that another one does not, if that can be judged; equal ones do not."""
+    """Tell whether a selector selects nothing that another one does not, if that can be judged; equal ones do not."""
     if new == old:
         return True
     if new is None or old is None or new.unknown or old.unknown:

@@ -37,7 +37,7 @@ _FEW_AGAIN: Final = 4
 
 
 def add_name(index: dict[str, Several], key: str, name: str) -> Several:
-    """Adds a name that the key does not have; returns all names of the key."""
+    """Add a name that the key does not have; return all names of the key."""
     known = index.get(key, ())
     if isinstance(known, dict):
         known[name] = None
@@ -47,7 +47,7 @@ def add_name(index: dict[str, Several], key: str, name: str) -> Several:
 
 
 def remove_name(index: dict[str, Several], key: str, name: str) -> Several:
-    """Removes a name that the key has, and with the last name the key; returns the names that are left."""
+    """Remove a name that the key has, and with the last name the key; return the names that are left."""
     known = index[key]
     if isinstance(known, dict):
         del known[name]
@@ -65,17 +65,17 @@ _PODS: Final = "pods"
 
 
 def is_pod(consumer: Consumer) -> bool:
-    """Whether an entry of `reservedFor` is a pod; otherwise it is a PodGroup, or something yet to come."""
+    """Tell whether an entry of `reservedFor` is a pod; otherwise it is a PodGroup, or something yet to come."""
     return consumer.resource == _PODS and not consumer.api_group
 
 
 def is_pod_group(consumer: Consumer) -> bool:
-    """Whether a claim is reserved for a PodGroup, and so for as long as that exists."""
+    """Tell whether a claim is reserved for a PodGroup, and so for as long as that exists."""
     return (consumer.api_group, consumer.resource) == POD_GROUPS
 
 
 def uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
-    """Whether the claim is reserved for the pod or its group, and made for one of them if it was made at all.
+    """Tell whether the claim is reserved for the pod or its group, and made for one of them if it was made at all.
 
     Of its group a pod knows the name and no uid (resourceclaim.IsForPod, IsReservedForPod).
     """
@@ -116,7 +116,7 @@ class ClaimGroup:
         """Entries of allocation results, used or not."""
 
     def count(self, key: str, claim: ResourceClaim, results: int, step: int) -> None:
-        """A claim comes (`step` 1) or goes (-1)."""
+        """Count a claim that comes (`step` 1) or goes (-1)."""
         self.results += results * step
         if not claim.reserved_for:
             return
@@ -135,7 +135,7 @@ def _count(counts: dict[str, int], key: str, step: int) -> None:
 
 
 def _devices_of(claim: ResourceClaim) -> Iterable[tuple[str, str, str]]:
-    """Driver, pool and name of each device of a claim; shares of one device are one."""
+    """Return driver, pool and name of each device of a claim; shares of one device are one."""
     return dict.fromkeys([(result.driver, result.pool, result.device) for result in claim.allocation or ()])
 
 
@@ -151,7 +151,7 @@ class Usage:
         """Names of pools in use, by driver."""
 
     def add(self, key: str, claim: ResourceClaim) -> None:
-        """An allocated claim; one that is not allocated changes nothing."""
+        """Add an allocated claim; one that is not allocated changes nothing."""
         for driver, pool, device in _devices_of(claim):
             users = self._users.get((driver, pool))
             if users is None:
@@ -161,7 +161,7 @@ class Usage:
         self._count(key, claim, 1)
 
     def remove(self, key: str, claim: ResourceClaim) -> None:
-        """The same claim, as it was added."""
+        """Remove a claim, as it was added."""
         for driver, pool, device in _devices_of(claim):
             self._remove_user((driver, pool), device, key)
         self._count(key, claim, -1)
@@ -195,11 +195,11 @@ class Usage:
     # --- questions -------------------------------------------------------------------------------
 
     def groups_of(self, driver: str | None) -> Mapping[GroupKey, ClaimGroup]:
-        """The groups of one driver, or all."""
+        """Return the groups of one driver, or all."""
         return self.groups if driver is None else self._drivers.get(driver, {})
 
     def claims_on(self, driver: str | None, pool: str | None, device: str | None, check: Check = unchecked) -> set[str]:
-        """The claims with a device of those names; None is any. `check` is called now and then, and may raise."""
+        """Return the claims with a device of those names; None is any. `check` may raise to stop."""
         found: set[str] = set()
         for users in in_steps(self._users_in(driver, pool), check):
             if device is None:
@@ -209,23 +209,23 @@ class Usage:
         return found
 
     def users_on(self, driver: str | None, pool: str | None, device: str | None) -> Iterator[str]:
-        """The same claims one by one, each once for each of its devices. Nothing may change meanwhile."""
+        """Return the same claims one by one, each once for each of its devices. Nothing may change meanwhile."""
         for users in self._users_in(driver, pool):
             yield from chain.from_iterable(users.values()) if device is None else users.get(device, ())
 
     def count_on(self, driver: str | None) -> int:
-        """How many devices of a driver, or of all, are in use."""
+        """Return how many devices of a driver, or of all, are in use."""
         return sum(map(len, self._users_in(driver, None)))
 
     def unpublished(self, pools: Pools, check: Check = unchecked) -> Iterator[tuple[str, str, str]]:
-        """Driver, pool and name of the devices in use that no slice shows. `check` as in `claims_on`."""
+        """Return driver, pool and name of the devices in use that no slice shows. `check` as in `claims_on`."""
         for (driver, pool), users in in_steps(self._users.items(), check):
             found = pools.get((driver, pool))
             for device in users if found is None else users.keys() - found.devices.keys():
                 yield driver, pool, device
 
     def in_use(self, driver: str | None, pool: str | None, device: str | None) -> bool:
-        """Whether a device of those names is in use."""
+        """Tell whether a device of those names is in use."""
         return any(device is None or device in users for users in self._users_in(driver, pool))
 
     def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, Several]]:
@@ -248,7 +248,7 @@ InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | P
 
 
 def key_of(meta: ObjectMeta) -> str:
-    """`namespace/name`, or the name alone for what has no namespace."""
+    """Return `namespace/name`, or the name alone for what has no namespace."""
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
@@ -287,7 +287,7 @@ class Inventory:
         """By `namespace/name`."""
 
     def apply(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object changed: `old` is None for what was added, `new` for what is gone.
+        """Apply the change of one object: `old` is None for what was added, `new` for what is gone.
 
         Objects are identified by kind and name; `old` serves for nothing else, as the inventory keeps its own copy. An
         object of the same name with another uid replaces the old one.
@@ -369,24 +369,24 @@ class Inventory:
     # --- questions -------------------------------------------------------------------------------
 
     def pods_of(self, claim: str) -> tuple[str, ...]:
-        """The pods that name a claim, in whatever way, by name; both as `namespace/name`."""
+        """Return the pods that name a claim, in whatever way, by name; both as `namespace/name`."""
         return tuple(sorted(self._claim_pods.get(claim, ())))
 
     def is_shared(self, claim: str) -> bool:
-        """Whether several pods name a claim, by `namespace/name`."""
+        """Tell whether several pods name a claim, by `namespace/name`."""
         return len(self._claim_pods.get(claim, ())) > 1
 
     def shares(self, pod: str) -> bool:
-        """Whether a pod names a claim that other pods name as well, by `namespace/name`."""
+        """Tell whether a pod names a claim that other pods name as well, by `namespace/name`."""
         return pod in self._sharing
 
     def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
-        """The pods that name any of the claims, by `namespace/name`."""
+        """Return the pods that name any of the claims, by `namespace/name`."""
         known = self._claim_pods
         return frozenset([pod for claim in claims for pod in known.get(claim, ())])
 
     def claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        """The allocated claims that are the pod's own to use (E-16 to E-18).
+        """Return the allocated claims that are the pod's own to use (E-16 to E-18).
 
         The pod tells, as it tells the in-tree controller: what the claim says of itself is not asked.
         """
@@ -398,20 +398,20 @@ class Inventory:
         return found
 
     def members_of(self, pod_group: str) -> tuple[str, ...]:
-        """The pods of a PodGroup by name, with and without claims; both as `namespace/name`."""
+        """Return the pods of a PodGroup by name, with and without claims; both as `namespace/name`."""
         return tuple(sorted(self._members.get(pod_group, ())))
 
     def taint_keys(self) -> frozenset[str]:
-        """The keys of all taints that are published, in slices or by rules."""
+        """Return the keys of all taints that are published, in slices or by rules."""
         return self.pools.taint_keys.union(self._rule_keys)
 
     def publishes(self, key: str) -> bool:
-        """Whether a taint with this key is on any device or in any rule."""
+        """Tell whether a taint with this key is on any device or in any rule."""
         return key in self._rule_keys or key in self.pools.taint_keys
 
 
 def claim_keys(pod: Pod) -> list[str]:
-    """The claims that a pod names and that exist by name, each once."""
+    """Return the claims that a pod names and that exist by name, each once."""
     names = {entry.claim for entry in pod.claims if entry.claim}
     if pod.extended_claim:
         names.add(pod.extended_claim)

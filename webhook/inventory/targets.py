@@ -48,7 +48,7 @@ class DeviceNames(NamedTuple):
 
     @classmethod
     def of(cls, selector: DeviceSelector | None, servers: ServerFacts = UNKNOWN) -> DeviceNames:
-        """At least the devices that a taint with this selector closes.
+        """Return at least the devices that a taint with this selector closes.
 
         With a field that is not known here that is any device, as `selects` has it. Without a selector it depends on
         the server (K-5).
@@ -58,7 +58,7 @@ class DeviceNames(NamedTuple):
         return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
 
     def includes(self, result: AllocationResult | DeviceId | DeviceNames) -> bool:
-        """Whether a device, or any of some devices, has these names."""
+        """Tell whether a device, or any of some devices, has these names."""
         return (
             (self.pool is None or result.pool == self.pool)
             and (self.driver is None or result.driver == self.driver)
@@ -108,19 +108,19 @@ class Fates:
         """Entries of allocation results that the taint is on, used or not."""
 
     def pods(self, fate: int) -> frozenset[str]:
-        """The pods with this fate, whatever else applies to them."""
+        """Return the pods with this fate, whatever else applies to them."""
         return _NONE.union(*[users.pods for users in self.users.get(fate, ())])
 
 
 def fates_on(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check = unchecked) -> Fates:
-    """What a taint does to the users of the named devices. `check` is called now and then and may raise to stop."""
+    """Return what a taint does to the users of the named devices. `check` may raise to stop."""
     if names.pool is None and names.device is None:
         return _of_groups(inventory, names.driver, fate_of, check)
     return _of_claims(inventory, names, fate_of, check)
 
 
 def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check: Check) -> Fates:
-    """Of whole drivers: group by group. Usually there are few; as many as claims, if no two tolerate the same."""
+    """Ask for whole drivers, group by group. Usually there are few; as many as claims, if no two tolerate the same."""
     fates = Fates()
     for shared, group in in_steps(inventory.usage.groups_of(driver).items(), check):
         fates.users.setdefault(fate_of(shared.tolerations), []).append(group)
@@ -131,7 +131,7 @@ def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check:
 
 
 def _of_claims(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check) -> Fates:
-    """Of some devices: claim by claim. Few claims differ in their tolerations, so each sort is judged once."""
+    """Ask for some devices, claim by claim. Few claims differ in their tolerations, so each sort is judged once."""
     driver, pool, device = names
     fates = Fates()
     known: dict[tuple[tuple[DeviceToleration, ...], bool], Users] = {}
@@ -189,7 +189,7 @@ class Extent:
             known.add(device)
 
     def count(self, pools: Pools, driver: str | None = None, check: Check = unchecked) -> int:
-        """How many of the named devices are published, of one driver or of all.
+        """Return how many of the named devices are published, of one driver or of all.
 
         `check` is called every thousand devices and may raise to stop the count.
         """
@@ -197,7 +197,7 @@ class Extent:
         return sum([self._count_of(pools, name, check) for name in drivers])
 
     def holds(self, driver: str, pool: str, device: str) -> bool:
-        """Whether the device is among them."""
+        """Tell whether the device is among them."""
         for places in self._places(driver):
             for name in (pool, None):
                 named = places.get(name, _NONE)
@@ -206,7 +206,7 @@ class Extent:
         return False
 
     def holds_all(self, names: DeviceNames, pools: Pools, driver: str | None = None, check: Check = unchecked) -> bool:
-        """Whether every published device of those names is among them, of one driver or of all.
+        """Tell whether every published device of those names is among them, of one driver or of all.
 
         `check` is called as by `count`.
         """
@@ -223,7 +223,7 @@ class Extent:
         return [self._at[name] for name in (driver, None) if name in self._at]
 
     def _all_of(self, driver: str) -> bool:
-        """Whether every device of a driver is named, whatever its pool."""
+        """Tell whether every device of a driver is named, whatever its pool."""
         return any(places.get(None, _NONE) is None for places in self._places(driver))
 
     def _count_of(self, pools: Pools, driver: str, check: Check) -> int:
@@ -241,7 +241,7 @@ class Extent:
         return sum(len(self._names_in(driver, name, pool)) for (_, name), pool in _looked_at(found, check))
 
     def _names_in(self, driver: str, name: str, pool: Pool) -> AbstractSet[str]:
-        """The published devices of a pool that are named."""
+        """Return the published devices of a pool that are named."""
         devices: AbstractSet[str] = _NONE
         for places in self._places(driver):
             for where in (name, None):
@@ -253,7 +253,7 @@ class Extent:
 
 
 def _looked_at(pools: Iterable[tuple[tuple[str, str], Pool]], check: Check) -> Iterator[tuple[tuple[str, str], Pool]]:
-    """The pools; `check` is called for every thousand devices that they have."""
+    """Return the pools; `check` is called for every thousand devices that they have."""
     left = 0
     for identity, pool in pools:
         if left <= 0:
@@ -278,7 +278,7 @@ class EvictionScope(msgspec.Struct, frozen=True):
 
 
 def is_ours(rule: DeviceTaintRule, scope: EvictionScope) -> bool:
-    """Whether the scope has eviction for the rule in it, by its effect and `/evict`.
+    """Tell whether the scope has eviction for the rule in it, by its effect and `/evict`.
 
     A rule that is being deleted cannot ask with `/evict` any more. A taint of effect NoExecute acts until the rule is
     gone, as the in-tree controller has it, which never looks at a rule's deletionTimestamp.
@@ -291,13 +291,13 @@ def is_ours(rule: DeviceTaintRule, scope: EvictionScope) -> bool:
 
 
 def start_of(rule: DeviceTaintRule, scope: EvictionScope) -> datetime | None:
-    """Before when no pod is due, by `/not-before`; None if it does not say, or the in-tree controller evicts."""
+    """Return before when no pod is due, by `/not-before`; None if it does not say, or the in-tree controller evicts."""
     ours = rule.taint.effect != NO_EXECUTE or scope.no_execute is Evictor.OURS
     return not_before_of(rule) if ours else None
 
 
 def can_judge(selector: DeviceSelector | None) -> bool:
-    """Whether the selector uses names only. With anything else, evicting could hit more pods than intended.
+    """Tell whether the selector uses names only. With anything else, evicting could hit more pods than intended.
 
     A missing one evicts no pod (E-6).
     """
@@ -305,7 +305,7 @@ def can_judge(selector: DeviceSelector | None) -> bool:
 
 
 def tolerating_scheduling(inventory: Inventory, rule: DeviceTaintRule) -> frozenset[str]:
-    """Pods, by uid, that a rule with `/evict` leaves alone because they would come back to the same device."""
+    """Return pods, by uid, that a rule with `/evict` leaves alone because they would come back to the same device."""
     if rule.taint.effect != NO_SCHEDULE or rule.effective_effect != NO_EXECUTE or not can_judge(rule.selector):
         return _NONE
 
@@ -323,14 +323,14 @@ _NUMBER_DIGITS: Final = 9
 
 
 def rule_name(owner: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
-    """A name that starts with the owner's, the same wherever it puts the same taint on the same selector."""
+    """Return a name that starts with the owner's, the same wherever it puts the same taint on the same selector."""
     identity = [owner, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
     digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{owner[:_NAME_MAX].rstrip('-.')}-{digest}"
 
 
 def is_named_for(owner: str, rule: DeviceTaintRule) -> bool:
-    """Whether a rule has a name that the controller gives what it writes for an owner, with this taint and selector."""
+    """Tell whether a rule has a name that the controller gives for an owner with this taint and selector."""
     selector = rule.selector
     if selector is None or not can_judge(selector):
         return False
@@ -338,17 +338,17 @@ def is_named_for(owner: str, rule: DeviceTaintRule) -> bool:
 
 
 def numbered(first: str, number: int) -> str:
-    """One of the names that a rule may have; each next one is for when the ones before are held, maybe for ever."""
+    """Return one of the names that a rule may have; the next is for when those before are held, maybe for ever."""
     return first if number == 1 else f"{first}-{number}"
 
 
 def number_of(name: str, first: str) -> int:
-    """Which of these names it is, from 1 on; 0 if it is none of them."""
+    """Return which of these names it is, from 1 on; 0 if it is none of them."""
     last = name.rpartition("-")[2]
     number = int(last) if name != first and last.isdecimal() and len(last) <= _NUMBER_DIGITS else 1
     return number if numbered(first, number) == name else 0
 
 
 def is_same_taint(one: DeviceTaint, other: DeviceTaint) -> bool:
-    """Whether two taints have the same key, value and effect."""
+    """Tell whether two taints have the same key, value and effect."""
     return (one.key, one.value, one.effect) == (other.key, other.value, other.effect)
