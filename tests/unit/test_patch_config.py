@@ -8,7 +8,7 @@ import pytest
 
 from webhook.config.settings import ConfigError
 from webhook.config.workers import parse_patch
-from webhook.patches.expansion import RULES_MAX
+from webhook.patches.covering import RULES_MAX
 
 
 def test_without_flags_it_leads_and_keeps_to_the_documented_limits() -> None:

@@ -247,7 +247,13 @@ class Pool:
     @property
     def tainted(self) -> bool:
         """Whether slices of the newest generation have taints at all; usually they do not."""
-        return any(True for value in self.newest for _ in taints_of_slice(value))
+        for value in self.newest:
+            if value.slice_taints:
+                return True
+            for device in value.devices:
+                if device.taints:
+                    return True
+        return False
 
     @property
     def taint_keys(self) -> frozenset[str]:

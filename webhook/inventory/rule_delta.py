@@ -16,7 +16,7 @@ from webhook.api.rules import (
     own_rate,
 )
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.targets import ANYWHERE, DeviceNames, is_same_taint
+from webhook.inventory.targets import is_same_taint
 
 EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 """Effects that act, by how much they do."""
@@ -24,7 +24,7 @@ EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 
 def is_wide(selector: DeviceSelector | None) -> bool:
     """Tell whether no known field narrows the selector; an unknown field may widen the others."""
-    return DeviceNames.of(selector) == ANYWHERE
+    return selector is None or bool(selector.unknown) or selector.driver is selector.pool is selector.device is None
 
 
 def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
@@ -109,4 +109,5 @@ def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
         return False  # what an unknown field makes of the others is not known
     if (old.device_class_name, old.selectors) != (new.device_class_name, new.selectors):
         return False
-    return DeviceNames.of(old).includes(DeviceNames.of(new))
+    pairs = ((old.driver, new.driver), (old.pool, new.pool), (old.device, new.device))
+    return all(before is None or before == after for before, after in pairs)

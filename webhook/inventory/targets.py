@@ -57,8 +57,8 @@ class DeviceNames(NamedTuple):
             return NOWHERE if servers.missing_selects_nothing else ANYWHERE
         return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
 
-    def includes(self, result: AllocationResult | DeviceId | DeviceNames) -> bool:
-        """Tell whether a device, or any of some devices, has these names."""
+    def includes(self, result: AllocationResult | DeviceId) -> bool:
+        """Tell whether a device has these names."""
         return (
             (self.pool is None or result.pool == self.pool)
             and (self.driver is None or result.driver == self.driver)

@@ -23,7 +23,7 @@ from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
 from webhook.inventory.targets import DeviceId, DeviceNames, Extent
 from webhook.patches.covering import RULES_MAX, covering_selectors
-from webhook.patches.expansion import RULES_MAX, has_only_names, is_written_for_patch, rules_of_taint
+from webhook.patches.expansion import has_only_names, is_written_for_patch, rules_of_taint
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.filters import CannotFilterError
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
