@@ -20,7 +20,7 @@ from webhook.inventory.pools import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.targets import DeviceNames, Extent, can_judge
 from webhook.policy.impact_limits import limit_on_devices
-from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
+from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, NamespaceMatch, Share
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
@@ -143,14 +143,14 @@ def test_window_hits_no_less_than_the_rule_alone_and_no_more_than_all_taints_of_
 ) -> None:
     inventory = inventory_of([*objects, *others])
     alone = impact_of(inventory, new.selector, Taint.of_rule(new, in_tree=in_tree), NOW)
-    together = hit_with_recent(alone, inventory, make_context(now=NOW), in_tree=in_tree)
+    options: dict[str, Any] = {"now": NOW, "in_tree_evictor": InTreeEvictor.ACTIVE if in_tree else InTreeEvictor.ABSENT}
+    together = hit_with_recent(alone, inventory, make_context(**options))
     assert together.pods >= len(alone.pods)
     assert together.claims >= len(alone.claims)
     assert together.namespaces >= len(alone.namespaces)
     remembered = [victims_of(each, inventory, in_tree=in_tree) for each in others if in_window(each)]
     # What is remembered of stored rules as well as seen is counted once.
-    context = make_context(now=NOW, victims=tuple(remembered))
-    assert hit_with_recent(alone, inventory, context, in_tree=in_tree) == together
+    assert hit_with_recent(alone, inventory, make_context(victims=tuple(remembered), **options)) == together
 
 
 NODES = 6

@@ -20,11 +20,10 @@ from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
 from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
-from webhook.admission.guard import GuardFindings, denied, guard
+from webhook.admission.guard import GuardFindings, denied, guard, guard_patch
 from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
-from webhook.admission.patch_guard import guard_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.slice_guard import attribute_edits, guard_slice

@@ -20,7 +20,7 @@ from webhook.patches.patch_reach import KnownPatches
 from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
-from webhook.policy.model import Policy
+from webhook.policy.model import InTreeEvictor, Policy
 from webhook.policy.ports import NO_NAMES, ClusterNames
 from webhook.validation.releases import NEWEST, Release
 
@@ -195,3 +195,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     def policy(self) -> Policy:
         """The document in use."""
         return self.judge.policy
+
+    @property
+    def in_tree(self) -> bool:
+        """Whether the in-tree controller carries out NoExecute."""
+        return self.policy.in_tree_evictor is InTreeEvictor.ACTIVE

@@ -1,50 +1,78 @@
-"""The guard: reports what a rule would hit, and refuses it if that exceeds the limits of the policy.
+"""The guard: reports what a rule or patch would hit, and refuses it if that exceeds the limits of the policy.
 
-What a rule did before and still does is not judged again. Everything that is refused for its impact can be confirmed
-with a text, or waived for members of a break-glass group; both are recorded in the audit log.
+What a rule did before and still does is not judged again. A patch is judged as the rules that say the same, beside the
+patches that there are: where it loses to one that does as much, it hits nothing. Of an update only counts what it adds.
+
+Everything that is refused for its impact can be confirmed with a text, or waived for members of a break-glass group;
+both are recorded in the audit log.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec import structs
-
 from webhook.admission.carried_text import CarriedText
-from webhook.admission.confirmation import ImpactToConfirm
+from webhook.admission.confirmation import NOTHING, ImpactToConfirm
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import BREAK_GLASS, Assumed
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
-from webhook.admission.over_limit import LimitCheck, LimitReason, all_soften, breaks_glass, usual_rates
+from webhook.admission.lint import CLOCK_SKEW
+from webhook.admission.over_limit import (
+    LimitCheck,
+    PartReason,
+    are_softened,
+    breaks_glass,
+    done_for,
+    is_backdated,
+    selectors_beside,
+    usual_rates,
+)
 from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import allocated_classes
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
+from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.hardware import NO_SIBLINGS, Siblings, siblings_of_rule, written_for_hardware
+from webhook.inventory.hardware import Siblings, written_for_hardware
 from webhook.inventory.impact import Impact, Taint
 from webhook.inventory.pools import Check, Evictor, in_steps
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
 from webhook.inventory.state import Inventory
+from webhook.patches.patch_reach import (
+    REACH_SECONDS,
+    PatchReach,
+    added_rules,
+    does_no_more,
+    nominal_rules,
+    patch_reach,
+    patch_skips_a_step,
+    stands,
+)
 from webhook.policy.model import ImpactSettings, PolicyMode
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.window_fit import Leaving, fit_texts, has_windows
 from webhook.validation.meta import METADATA
+from webhook.validation.patches import DEVICES
 from webhook.validation.rules import SELECTOR, TAINT
 
 GUARD: Final = "impact"
 """The name under which the guard reports findings, like the name of a policy rule."""
 CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
+PATCH_TAINTS: Final = DEVICES.child("taints")
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 _NOT_BEFORE: Final = METADATA.child("annotations").key(NOT_BEFORE)
 _NOT_READ: Final = "delays our worker only: the in-tree controller evicts at once; use effect NoSchedule with /evict"
-SWAPPED: Final = (
+_SWAPPED: Final = (
     "must not evict yet: its devices, its key or its value were others before, or fewer; "
     'store it like this with effect "None", look at its status, and change only the effect then'
 )
+_NOTHING_NOW: Final = "taints no device now: the filter selects none, or other patches take precedence on all of them"
+_COMING: Final = "a pool is published in part only, so what is in use in it and has not come yet counts"
+_HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
 
 
 class GuardFindings(NamedTuple):
@@ -62,209 +90,357 @@ class GuardFindings(NamedTuple):
 SILENT: Final = GuardFindings()
 
 
+# --- what is judged -------------------------------------------------------------------------------
+
+
+class GuardedChange(NamedTuple):
+    """What a rule or patch that is created or updated does that it did not do before."""
+
+    judged: tuple[DeviceTaintRule, ...] = ()
+    """The rules that say it; of a patch, if it is not known, one for each taint."""
+    stored: tuple[DeviceTaintRule, ...] = ()
+    """The rules that will come of it, and act."""
+    remarks: tuple[str, ...] = ()
+    """What is to be known of other patches' part in it."""
+    unknown: str = ""
+    """Why it is not known; empty if it is."""
+    of_filter: bool = False
+    """Whether that is because of the filter, or of other patches' filters."""
+
+
+def change_of_rule(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> GuardedChange:
+    """Return all of a rule, or nothing if an update can only do less, also with what the patch controller adds.
+
+    A rule for hardware with more siblings than may have rules has none for them; if it is narrowed, they come.
+    """
+    sight = context.sight
+    whole = GuardedChange(
+        (new,), (new,), unknown=sight.unknown if sight is not None and sight.inventory is None else ""
+    )
+    if old is None or asks_for_more(new, old, usual_rates(context)) or not only_less(new, old):
+        return whole
+    if new.selector == old.selector or sight is None or sight.inventory is None:
+        return GuardedChange()
+    written = written_for_hardware(old, sight.inventory.rules.values())
+    beside = selectors_beside(sight.inventory, new, context)
+    return GuardedChange() if all(each in written for each in beside) else whole
+
+
+def change_of_patch(
+    new: ResourceSlicePatch,
+    old: ResourceSlicePatch | None,
+    inventory: Inventory | None,
+    context: AdmissionContext,
+    *,
+    whole: bool = False,
+) -> GuardedChange:
+    """Return what a patch adds to what is tainted, or all that it taints if it is to be judged as a `whole`.
+
+    Raises OutOfTime.
+    """
+    rates = usual_rates(context)
+    no_more = not whole and old is not None and does_no_more(new, old, rates)
+    if old is not None and no_more and does_no_more(old, new, rates):
+        return GuardedChange()
+    assert context.sight is not None
+    unknown = context.sight.unknown if inventory is None else context.patches.unknown
+    if inventory is None or unknown:
+        return GuardedChange() if no_more else GuardedChange(nominal_rules(new), unknown=unknown)
+    check = partial(context.budget.check, "impact")
+    known, pools, stored = context.patches, inventory.pools, inventory.rules.values()
+    reach_of = partial(patch_reach, known=known, pools=pools, check=check, go_on=context.budget.lasting(REACH_SECONDS))
+    reach, before = _reaches(new, old, reach_of)
+    if old is not None and (reach.unknown or before.unknown or not stands(old, before, stored)):
+        old, before = None, PatchReach()  # one that needs too many rules has none
+    elif no_more:
+        return GuardedChange()
+    most, most_before = reach, before
+    if reach.won is not None or before.won is not None:
+        in_use = tuple(inventory.usage.unpublished(pools, check))
+        judged, go_on = context.now - CLOCK_SKEW, context.budget.lasting(REACH_SECONDS)
+        reach_of = partial(reach_of, judged=judged, go_on=go_on, stored=stored, unpublished=in_use)
+        most, most_before = _reaches(new, old, reach_of)
+    if most.unknown:
+        return GuardedChange(nominal_rules(new), unknown=most.unknown, of_filter=True)
+    added = most.rules
+    if old is not None and not whole:
+        added = added_rules(new, most, most_before, pools, rates)
+        if most is not reach:  # what it begins to do may have been counted long ago, while others hid it
+            added += added_rules(new, reach, before, pools, rates)
+    return GuardedChange(added, tuple(_that_come(reach, before)), tuple(_remarks(new, reach, most, inventory)))
+
+
+def _reaches(
+    new: ResourceSlicePatch, old: ResourceSlicePatch | None, reach_of: Callable[[ResourceSlicePatch], PatchReach]
+) -> tuple[PatchReach, PatchReach]:
+    """What the patch taints, and what it did before."""
+    reach = reach_of(new)
+    return reach, PatchReach() if old is None or reach.unknown else reach_of(old)
+
+
+def _that_come(reach: PatchReach, before: PatchReach) -> Iterator[DeviceTaintRule]:
+    """The rules that act and were not there before."""
+    known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
+    for each in reach.rules:
+        if each.effective_effect in EFFECT_RANK and (each.meta.name, each.taint, each.effective_effect) not in known:
+            yield each
+
+
+def _remarks(new: ResourceSlicePatch, reach: PatchReach, most: PatchReach, inventory: Inventory) -> Iterator[str]:
+    parts = inventory.pools.incomplete
+    coming = [
+        each
+        for each in most.rules
+        if each not in reach.rules and each.selector and (each.selector.driver, each.selector.pool) in parts
+    ]
+    if new.taints and not reach.rules:
+        yield _NOTHING_NOW
+    if coming:
+        yield _COMING
+    if [each for each in most.rules if each not in coming] != list(reach.rules):
+        yield _HIDDEN
+
+
+# --- the guard ------------------------------------------------------------------------------------
+
+
 def guard(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> GuardFindings:
-    """The guard's findings on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
+    """Return the findings on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
     if context.sight is None and not context.offline and not new.meta.annotations:
         return SILENT  # without a cluster, only texts and times in annotations can be wrong
-    return _Guarding(new, old, request, context).result()
+    text = CarriedText(new, old, request, context, backdated=is_backdated(new, old, context.now))
+    if context.policy.mode is PolicyMode.OFF and not text.is_new:
+        return SILENT
+    twice = context.policy.impact.two_step and skips_a_step(new, old)
+    guarding = _Guarding(_RULE, text, old, request, context, skips_a_step=twice)
+    findings = [*_expired(new, old, context), *guarding.two_steps()]
+    change = change_of_rule(new, old, context)
+    if context.sight is None and context.offline and change.judged:
+        findings += guarding.refused_anyway(new)
+    if (context.sight is None or not change.judged) and new.effective_effect == NO_EXECUTE:
+        outlived = text.outlived()
+        findings += [warn(CONFIRM, outlived)] if outlived else ()
+    return guarding.result(change, findings)
+
+
+def _expired(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> Iterator[Finding]:
+    """An expired rule must not begin to act; one that acts already is handled by the worker."""
+    text = new.meta.annotations.get(EXPIRES_AT)
+    expires = parse_time(text) if text else None
+    if expires is None or expires > context.now:
+        return
+    rank, was = (EFFECT_RANK.get(each.effective_effect, 0) if each is not None else 0 for each in (new, old))
+    if rank > was or (rank and old is not None and asks_for_more(new, old, usual_rates(context))):
+        text = f"was at {format_time(expires)}: the rule has expired; to use it again, change or remove this annotation"
+        yield deny(_EXPIRES, text)
+
+
+def guard_patch(
+    new: ResourceSlicePatch, old: ResourceSlicePatch | None, request: AdmissionRequest, context: AdmissionContext
+) -> GuardFindings:
+    """Return the findings on a patch that is created (`old` is None) or updated. Raises OutOfTime."""
+    text = CarriedText(new, old, request, context)
+    if context.policy.mode is PolicyMode.OFF and not text.is_new:
+        return SILENT
+    twice = context.policy.impact.two_step and patch_skips_a_step(new, old)
+    guarding, change = _Guarding(_PATCH, text, old, request, context, skips_a_step=twice), GuardedChange()
+    findings = list(guarding.two_steps())
+    if context.sight is not None:
+        context.budget.check("impact")
+        change = change_of_patch(new, old, context.sight.inventory, context, whole=text.is_new)
+    return guarding.result(change, findings)
+
+
+class _Wording(NamedTuple):
+    """How the guard speaks of an object: its noun, what selects its devices, where its effect is, and softening."""
+
+    noun: str
+    selector: Path
+    selecting: str
+    effect: Path
+    softened_with: str
+    unanswered: str
+
+
+_RULE: Final = _Wording(
+    "rule", SELECTOR, "selector", TAINT.child("effect"), EVICT, "/mutate softens such rules, but did not answer"
+)
+_PATCH: Final = _Wording(
+    "patch",
+    DEVICES.child("filter"),
+    "filter",
+    PATCH_TAINTS,
+    SOFTENED_KEYS,
+    "/mutate softens such taints, but did not answer, or there is one of that key with NoSchedule",
+)
 
 
 class _Guarding:
-    """One check of one rule."""
+    """One check of one rule or patch; `old` is what is stored of it."""
 
     def __init__(
         self,
-        new: DeviceTaintRule,
-        old: DeviceTaintRule | None,
+        wording: _Wording,
+        text: CarriedText,
+        old: DeviceTaintRule | ResourceSlicePatch | None,
         request: AdmissionRequest,
         context: AdmissionContext,
+        *,
+        skips_a_step: bool,
     ) -> None:
-        self._new = new
+        self._wording = wording
+        self._text = text
         self._old = old
         self._request = request
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
-        self._check = LimitCheck(new, old, request, context)
-        self._was = "" if old is None else old.effective_effect
-        self._asks_for_more = old is not None and asks_for_more(new, old, usual_rates(context))
-        self._text = CarriedText(new, old, request, context, backdated=self._check.backdated)
+        self._skips_a_step = skips_a_step
         self._hit: ImpactToConfirm | None = None
-        """What the rule hits, or will hit once it acts; None if that is not known."""
+        """What it hits, or will hit once it acts; None if that is not known."""
         self._siblings: Siblings | None = None
 
-    def result(self) -> GuardFindings:
-        """Findings, the figures for the audit log, and the rule itself if later reviews must count it."""
-        if self._context.policy.mode is PolicyMode.OFF and not self._text.is_new:
-            return SILENT
-        findings = list(self._expired())
-        sight = self._context.sight
-        if sight is not None:
-            findings += self._two_steps()
-        only_less = self._only_less()
-        if sight is None and self._context.offline and not only_less:
-            findings += self._refused_anyway()
-        if sight is None or only_less:
-            outlived = self._text.outlived() if self._check.evicts else None
-            return self._answer([*findings, warn(CONFIRM, outlived)] if outlived else findings, {})
-        annotations: dict[str, str] = {}
-        impact = Impact()
-        if sight.inventory is None:
-            findings += self._unknown(sight.unknown)
-            annotations["impact"] = f"unknown: {sight.unknown}"
+    def result(self, change: GuardedChange, findings: list[Finding]) -> GuardFindings:
+        """Return these findings and those on its impact, figures for the audit log, and what later reviews count."""
+        context, sight, annotations = self._context, self._context.sight, dict[str, str]()
+        findings += [warn(self._wording.selector, text) for text in change.remarks]
+        if sight is None or not change.judged:
+            if sight is not None and self._text.is_new and not change.unknown:
+                self._hit = NOTHING._replace(done=done_for(self._old, context))
+            return self._answer(findings, annotations)
+        check = LimitCheck(change.judged, self._old, self._request, context)
+        if change.unknown or sight.inventory is None:
+            findings += self._unknown(check, change)
+            annotations["impact"] = f"unknown: {change.unknown}"
+            assumed = check.assumed(change.stored, Impact()) if change.stored else None
         else:
-            self._context.budget.check("impact")
-            impact = self._check.impact(sight.inventory)
-            findings += self._measured(sight.inventory, impact, annotations)
-        return self._answer(findings, annotations, impact)
-
-    def _only_less(self) -> bool:
-        """Whether the update can only do less, also with the rules that the patch controller writes for it.
-
-        A rule for hardware with more siblings than may have rules has none for them; if it is narrowed, they come.
-        """
-        new, old, sight = self._new, self._old, self._context.sight
-        if old is None or self._asks_for_more or not only_less(new, old):
-            return False
-        if new.selector == old.selector or sight is None or sight.inventory is None:
-            return True
-        written = written_for_hardware(old, sight.inventory.rules.values())
-        return all(each in written for each in self._check.beside(sight.inventory))
+            context.budget.check("impact")
+            impact = check.impact(sight.inventory)
+            findings += self._measured(check, sight.inventory, impact, annotations)
+            assumed = check.assumed(change.stored, impact)
+        return self._answer(findings, annotations, assumed)
 
     def _answer(
-        self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None
+        self, findings: list[Finding], annotations: dict[str, str], assumed: Assumed | None = None
     ) -> GuardFindings:
-        """The result as `answer` gives it, with the rule if it acts."""
+        """Return the result as `answer` gives it, with what will act."""
         set_now = list(faults_of_new(self._text, self._hit, self._context))
         found = answer(findings, set_now, annotations, self._request, self._context)
         if found is SILENT:
             return SILENT
-        off = self._context.policy.mode is PolicyMode.OFF
-        acts = impact is not None and self._check.acts and not off and not denied(found.findings)
-        return found._replace(
-            assumed=self._check.assumed(impact) if impact is not None and acts else None, siblings=self._siblings
-        )
+        stays = self._context.policy.mode is PolicyMode.OFF or denied(found.findings)
+        return found._replace(assumed=None if stays else assumed, siblings=self._siblings)
 
     # --- what needs no inventory -----------------------------------------------------------------
 
-    def _expired(self) -> Iterator[Finding]:
-        """An expired rule must not begin to act; one that acts already is handled by the worker."""
-        text = self._new.meta.annotations.get(EXPIRES_AT)
-        expires = parse_time(text) if text else None
-        raised = EFFECT_RANK.get(self._check.effect, 0) > EFFECT_RANK.get(self._was, 0)
-        raised = raised or (self._check.acts and self._asks_for_more)
-        if expires is None or expires > self._context.now or not raised:
-            return
-        detail = (
-            f"was at {format_time(expires)}: the rule has expired; to use it again, change or remove this annotation"
-        )
-        yield deny(_EXPIRES, detail)
+    def two_steps(self) -> Iterator[Finding]:
+        """Yield a refusal of what evicts at once; nothing where no cluster is known."""
+        if self._skips_a_step and self._context.sight is not None:
+            first = f'must not evict yet: create the {self._wording.noun} with effect "None", look at its status,'
+            yield deny(self._wording.effect, f"{first} and change it then" if self._old is None else _SWAPPED)
 
-    def _refused_anyway(self) -> Iterator[Finding]:
-        """Of a file: what has to be confirmed whatever it hits, and carries no text that might do so."""
-        known = self._check.reasons_known() if self._check.acts and not self._text.text else ()
+    def refused_anyway(self, rule: DeviceTaintRule) -> Iterator[Finding]:
+        """Yield what has to be confirmed of a rule in a file whatever it hits, if it carries no text."""
+        check = LimitCheck((rule,), self._old, self._request, self._context)
         # What is not known in a selector is an error by itself, unless the release has it.
-        reasons = tuple([each for each in known if each.short != "unknown-selector"])
-        if not reasons or self._check.may_soften(reasons) or self._is_softened(reasons):
+        reasons = [each for each in check.reasons_known() if each.reason.short != "unknown-selector"]
+        if not reasons or self._text.text or self._may_soften(reasons) or self._are_excused(reasons):
             return
-        why = "; ".join(each.text for each in reasons)
-        fix = "leave timeAdded out" if all_soften(reasons) else "narrow the selector"
-        fix = "write a selector" if self._new.selector is None else fix
+        why = "; ".join(each.reason.text for each in reasons)
+        fix = "leave timeAdded out" if all(each.reason.softens for each in reasons) else "narrow the selector"
+        fix = "write a selector" if rule.selector is None else fix
         way = f"{fix}, or set annotation {CONFIRM_IMPACT} to the text that the webhook's refusal has"
-        yield deny(
-            SELECTOR, f"{why}; {way if self._text.confirmable else 'no one may confirm it (confirmable: false)'}"
-        )
+        way = way if self._text.confirmable else "no one may confirm it (confirmable: false)"
+        yield deny(SELECTOR, f"{why}; {way}")
 
-    def _two_steps(self) -> Iterator[Finding]:
-        if self._settings.two_step and skips_a_step(self._new, self._old):
-            detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
-            yield deny(TAINT.child("effect"), detail if self._old is None else SWAPPED)
-
-    def _unknown(self, why: str) -> Iterator[Finding]:
-        """The impact is not known, so only the reasons that do not depend on it can be reported."""
-        if not self._check.acts:
+    def _unknown(self, check: LimitCheck, change: GuardedChange) -> Iterator[Finding]:
+        """Only the reasons that do not depend on the impact can be reported."""
+        if not check.acts:
             return
-        text = f"its impact is not known: {why}"
-        reasons = tuple(self._check.reasons_unknown(why))
-        known = "".join(f"; {each.text}" for each in self._check.reasons_known())
-        if reasons and not self._is_softened(reasons):
-            yield deny(SELECTOR, f"{text}{known}; try again in a while{glass_hint(self._settings)}")
+        text = f"its impact is not known: {change.unknown}"
+        reasons = check.reasons_unknown(change.unknown, of_filter=change.of_filter)
+        if reasons and not self._are_excused(reasons):
+            known = "".join(f"; {each.reason.text}" for each in check.reasons_known())
+            yield deny(self._wording.selector, f"{text}{known}; try again in a while{glass_hint(self._settings)}")
         else:
-            yield warn(SELECTOR, text)
+            yield warn(self._wording.selector, text)
 
-    def _is_softened(self, reasons: Iterable[LimitReason]) -> bool:
-        """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the rule.
+    def _are_excused(self, reasons: Iterable[PartReason]) -> bool:
+        """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the taint.
 
         A new text is judged first, since the worker takes its figures for a ceiling.
         """
-        return self._check.softens and self._new.softened and not self._text.is_new and all_soften(reasons)
+        return not self._text.is_new and all(each.excused for each in reasons)
+
+    def _may_soften(self, reasons: Iterable[PartReason]) -> bool:
+        return not self._skips_a_step and are_softened(reasons)
 
     # --- what does -------------------------------------------------------------------------------
 
-    def _measured(self, inventory: Inventory, impact: Impact, annotations: dict[str, str]) -> Iterator[Finding]:
-        check, new = self._check, self._new
-        shown = impact
-        if not check.acts:  # the rule does nothing yet, so show what it would do
-            shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=check.in_tree))
-        shown = check.with_gangs(inventory, shown)
-        siblings = NO_SIBLINGS
-        if not check.beside(inventory):
-            siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
-        self._siblings = siblings if check.acts else None
-        shown = structs.replace(shown, siblings=siblings)
-        hit = check.to_confirm(impact)
-        self._hit = hit if check.acts else check.to_confirm(shown)
-        reasons = self._reasons(inventory, impact, hit) if check.acts else []
-        driver = next((each.driver for each in reasons if each.driver), "")
-        over = [each.short for each in reasons]
+    def _measured(
+        self, check: LimitCheck, inventory: Inventory, impact: Impact, annotations: dict[str, str]
+    ) -> Iterator[Finding]:
+        shown = check.shown(inventory, impact)
+        self._siblings = shown.siblings if check.acts else None
+        hit = self._hit = check.to_confirm(impact)
+        reasons = check.reasons(inventory, impact, hit)
+        if reasons and self._were_left(check, reasons, inventory, impact):
+            reasons = ()
+        driver = next((each.reason.driver for each in reasons if each.reason.driver), "")
+        over = [each.reason.short for each in reasons]
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
-        figures = [
-            warn(SELECTOR, text) for text in figures_of(shown, new, self._context.servers, in_tree=check.in_tree)
-        ]
-        if check.acts:
-            windows = window_figures(impact, check.taint, inventory, self._context, check.in_time)
-            figures += [warn(SELECTOR, text) for text in windows]
-        if check.evicts and check.in_tree and new.taint.effect == NO_EXECUTE and NOT_BEFORE in new.meta.annotations:
-            figures.append(warn(_NOT_BEFORE, _NOT_READ))
+        figures = list(self._figures(check, inventory, impact, shown))
         fault = self._text.fault(hit)
         if not reasons:
             yield from figures
         elif fault is None:
             annotations["impact"] += " confirmed"
             yield from figures
-        elif self._is_softened(reasons):
+        elif self._are_excused(reasons):
             annotations["impact"] += " softened"
-            waits = "; ".join(each.text for each in reasons if each.waits)
+            waits = "; ".join(each.reason.text for each in reasons if each.reason.waits)
             yield from figures
-            if waits:
+            if waits and self._wording is _RULE:
                 yield warn(SELECTOR, f"{waits}: no pod is evicted before {CONFIRM_IMPACT} confirms it")
         else:
-            yield from self._refused(reasons, shown, hit, fault)
+            yield from self._refused(reasons, summary_of(shown, check.leading, self._context.servers), hit, fault)
 
-    def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> list[LimitReason]:
-        """Why the rule is over the limit. Not for what /mutate of another replica may have left as it is."""
-        check, reasons = self._check, list(self._check.reasons(inventory, impact, hit))
-        enforced = self._context.policy.mode is PolicyMode.ENFORCE
-        if enforced and reasons and check.may_be_left(reasons) and check.left_at_once(inventory, impact):
-            return []
-        return reasons
+    def _were_left(
+        self, check: LimitCheck, reasons: Sequence[PartReason], inventory: Inventory, impact: Impact
+    ) -> bool:
+        """Whether a rule is over the limit only by what /mutate of another replica may have left as it is."""
+        enforced = self._wording is _RULE and self._context.policy.mode is PolicyMode.ENFORCE
+        return enforced and not self._skips_a_step and check.left_by_mutate(reasons, inventory, impact)
+
+    def _figures(self, check: LimitCheck, inventory: Inventory, impact: Impact, shown: Impact) -> Iterator[Finding]:
+        leading, context = check.leading, self._context
+        taint = check.taint_of(leading)
+        texts = [*figures_of(shown, leading, context.servers, taint.not_before)]
+        if check.acts:
+            texts += window_figures(impact, taint, inventory, context, check.in_time)
+        yield from [warn(self._wording.selector, text) for text in texts]
+        if context.in_tree and leading.taint.effect == NO_EXECUTE and NOT_BEFORE in leading.meta.annotations:
+            yield warn(_NOT_BEFORE, _NOT_READ)
 
     def _refused(
-        self, reasons: list[LimitReason], impact: Impact, hit: ImpactToConfirm, fault: str
+        self, reasons: Sequence[PartReason], summary: str, hit: ImpactToConfirm, fault: str
     ) -> Iterator[Finding]:
-        text = f"{summary_of(impact, self._new, self._context.servers)}: {'; '.join(each.text for each in reasons)}"
-        if self._check.may_soften(reasons) and not self._text.is_new:
+        at = self._wording.selector
+        text = f"{summary}: {'; '.join(dict.fromkeys([each.reason.text for each in reasons]))}"
+        if self._may_soften(reasons) and not self._text.is_new:
             if self._context.policy.mode is not PolicyMode.ENFORCE:
-                yield warn(SELECTOR, f"{text}; with mode enforce it would become NoSchedule with {EVICT}")
+                yield warn(
+                    at, f"{text}; with mode enforce it would become NoSchedule with {self._wording.softened_with}"
+                )
                 return
-            text += "; /mutate softens such rules, but did not answer"
-        yield deny(SELECTOR, f"{text}; {way_out(self._text, hit, self._settings)}")
+            text += f"; {self._wording.unanswered}"
+        yield deny(at, f"{text}; {way_out(self._text, hit, self._settings, self._wording.selecting)}")
         if self._text.text and not self._text.misplaced():
             yield deny(CONFIRM, fault)
 
 
-def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str = "selector") -> str:
+def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str) -> str:
     """Return what the requester of a refused rule or patch can do; `what` selects its devices."""
     if not text.confirmable:
         return f"no one may confirm it (confirmable: false); narrow the {what}{glass_hint(settings)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
@@ -12,7 +13,7 @@ from webhook.api.servers import ServerFacts
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.gangs import Gang
 from webhook.inventory.hardware import Siblings
-from webhook.inventory.impact import Impact, Taint
+from webhook.inventory.impact import Impact
 
 _SHOWN: Final = 3
 _NAME_MOST: Final = 80
@@ -65,8 +66,11 @@ def slice_figures_of(impact: Impact, servers: ServerFacts) -> Iterator[str]:
         yield siblings_text(impact.siblings)
 
 
-def figures_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts, *, in_tree: bool) -> Iterator[str]:
-    """What a rule hits, as warnings: one sentence each. With effect None, what it would if it was NoExecute."""
+def figures_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts, start: datetime | None) -> Iterator[str]:
+    """Yield what a rule hits, one sentence each; with effect None, what it would if it was NoExecute.
+
+    `start`: before this time our worker evicts no pod.
+    """
     devices = f"{counted(impact.devices, 'device')} in {counted(impact.pools, 'pool')}"
     would = "" if rule.effective_effect in (NO_SCHEDULE, NO_EXECUTE) else "with effect NoExecute "
     if not impact.devices and not impact.allocated and not impact.incomplete_pools:
@@ -80,7 +84,6 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts, *, i
         yield f"{text}; no harm to {counted(len(impact.kept), 'pod')} on them" if impact.kept else text
     else:
         pods = counted(len(impact.pods), "pod")
-        start = Taint.of_rule(rule, in_tree=in_tree).not_before
         when = f", from {format_time(start)} on" if start is not None and impact.later else _when(impact)
         yield f"{would}selects {devices}; evicts {pods} in {counted(len(impact.namespaces), 'namespace')}{when}"
         yield from _gangs(impact, would)

@@ -72,7 +72,7 @@ def victims_of(rule: DeviceTaintRule, inventory: Inventory, *, in_tree: bool) ->
 
 
 def hit_with_recent(
-    impact: Impact, inventory: Inventory, context: AdmissionContext, *, in_tree: bool, only_at_once: bool = False
+    impact: Impact, inventory: Inventory, context: AdmissionContext, *, only_at_once: bool = False
 ) -> Numbers:
     """Claims, pods and namespaces that a rule's impact and all taints of the window hit together. Raises OutOfTime.
 
@@ -83,7 +83,7 @@ def hit_with_recent(
     claims: set[str] = set()
     pods: set[str] = set()
     namespaces: set[str] = set()
-    impacts = _impacts(impact, inventory, context, since, in_tree=in_tree, only_at_once=only_at_once)
+    impacts = _impacts(impact, inventory, context, since, only_at_once=only_at_once)
     for each in in_steps(impacts, check, size=1):
         namespaces |= each.namespaces
         for wave in each.waves:
@@ -98,7 +98,6 @@ def _impacts(
     context: AdmissionContext,
     since: datetime,
     *,
-    in_tree: bool,
     only_at_once: bool,
 ) -> Iterator[Impact]:
     """The rule's own impact, and that of each taint of the window. What stopped hitting its pods counts as well."""
@@ -108,11 +107,11 @@ def _impacts(
     rules = chain(inventory.rules.values(), context.assumed, _hidden(inventory, context, since))
     for rule in in_steps(rules, check):
         if (rule.taint.effect if only_at_once else rule.effective_effect) == NO_EXECUTE:
-            taint = Taint.of_rule(rule, in_tree=in_tree)
+            taint = Taint.of_rule(rule, in_tree=context.in_tree)
             if _evicts_since(taint, since):
                 check()
                 yield impact_on_users(inventory, rule.selector, taint, context.now, check)
-    yield from _slices(inventory, since, context, in_tree=in_tree)
+    yield from _slices(inventory, since, context)
 
 
 def _hidden(inventory: Inventory, context: AdmissionContext, since: datetime) -> Iterator[DeviceTaintRule]:
@@ -141,10 +140,10 @@ def _evicts_since(taint: Taint, since: datetime) -> bool:
     return added is None or added >= since or (start is not None and start >= since)
 
 
-def yet_to_begin(inventory: Inventory, context: AdmissionContext, *, in_tree: bool) -> bool:
+def yet_to_begin(inventory: Inventory, context: AdmissionContext) -> bool:
     """Whether any rule evicts pods at a later time, by its `/not-before`."""
     rules = chain(inventory.rules.values(), context.assumed)
-    starts = [Taint.of_rule(rule, in_tree=in_tree).not_before for rule in rules]
+    starts = [Taint.of_rule(rule, in_tree=context.in_tree).not_before for rule in rules]
     return any(start is not None and start > context.now for start in starts)
 
 
@@ -162,12 +161,12 @@ def recent_rules(rules: Iterable[DeviceTaintRule], since: datetime, check: Check
             yield rule
 
 
-def _slices(inventory: Inventory, since: datetime, context: AdmissionContext, *, in_tree: bool) -> Iterator[Impact]:
+def _slices(inventory: Inventory, since: datetime, context: AdmissionContext) -> Iterator[Impact]:
     check = partial(context.budget.check, PHASE)
     for identity, pool in in_steps(inventory.pools.items(), check, POOLS_BETWEEN_CHECKS):
         recent = {
             device: [
-                Taint.of_slice(taint, in_tree=in_tree)
+                Taint.of_slice(taint, in_tree=context.in_tree)
                 for taint in taints
                 if taint.time_added is None or taint.time_added >= since
             ]

@@ -25,7 +25,7 @@ from webhook.inventory.state import Inventory
 from webhook.patches.filters import DeviceSelectors
 from webhook.patches.originals import BASIC, ORIGINALS, content_of, written_devices
 from webhook.patches.overriding import arrived, changed_settings, overridden
-from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.policy.model import PolicyMode
 from webhook.validation.device_objects import device_faults
 from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST
@@ -69,12 +69,11 @@ def _measured(
 ) -> GuardFindings:
     check = partial(context.budget.check, "impact")
     check()
-    in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     taints: dict[str, list[Taint]] = {}
     for device, taint in fresh:
-        taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=in_tree))
+        taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=context.in_tree))
     impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now, check)
-    evictor = Evictor.IN_TREE if in_tree else Evictor.OURS
+    evictor = Evictor.IN_TREE if context.in_tree else Evictor.OURS
     impact = with_companions(inventory, impact, evictor, context.pods, check)
     impact = structs.replace(
         with_gangs(inventory, impact, context.pods, check),

@@ -18,23 +18,16 @@ from webhook.admission.carried_text import CarriedText
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
 from webhook.admission.defaulting import BACKDATED, Edit, edits_for, rule_time
+from webhook.admission.guard import PATCH_TAINTS, change_of_patch
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import (
-    LimitCheck,
-    LimitReason,
-    PatchCheck,
-    all_may_soften,
-    all_soften,
-    breaks_glass,
-    usual_rates,
-)
-from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition
+from webhook.admission.over_limit import LimitCheck, PartReason, breaks_glass, is_backdated, usual_rates
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import JSON, Finding, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
+from webhook.inventory.impact import with_gangs
 from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
 from webhook.patches.patch_reach import does_no_more, patch_skips_a_step
 from webhook.patches.patching import taints_of_patch
@@ -69,10 +62,10 @@ def softening_of(
     mode = context.policy.mode
     if not _may_become(new) or context.sight is None or mode is PolicyMode.OFF:
         return UNTOUCHED
-    check = LimitCheck(new, old, request, context)
-    text = CarriedText(new, old, request, context, backdated=check.backdated)
+    check = LimitCheck((new,), old, request, context)
+    text = CarriedText(new, old, request, context, backdated=is_backdated(new, old, context.now))
     # A new text allows the rule as it is, or the guard refuses it.
-    if not check.softens or breaks_glass(request, context) or text.is_new:
+    if check.parts[0].limits.soften is Softening.NEVER or breaks_glass(request, context) or text.is_new:
         return UNTOUCHED
     if old is not None and old.softened:
         again = _soft(new, _time_again(new, old, context.now))
@@ -87,6 +80,11 @@ def softening_of(
 def _does_more(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> bool:
     """Whether the guard judges it: what a rule did before and still does is not judged again."""
     return old is None or not only_less(new, old) or asks_for_more(new, old, usual_rates(context))
+
+
+def _may_soften(reasons: Iterable[PartReason]) -> bool:
+    """Whether what is over the limit for these reasons may be softened, by the entries that say so."""
+    return all(each.may_soften for each in reasons)
 
 
 class _Softener:
@@ -105,7 +103,7 @@ class _Softener:
         self._new = new
         self._old = old
         self._context = context
-        self._always = check.limits.soften is Softening.ALWAYS and new.taint.effect == NO_EXECUTE
+        self._always = check.parts[0].limits.soften is Softening.ALWAYS and new.taint.effect == NO_EXECUTE
 
     def result(self) -> SofteningResult:
         """Softened, or as it is."""
@@ -113,31 +111,32 @@ class _Softener:
         assert sight is not None
         inventory = sight.inventory
         if inventory is None:
-            reasons = tuple(self._check.reasons_unknown(sight.unknown))
-            if not all_soften(reasons) or not (reasons or self._always):
+            reasons = self._check.reasons_unknown(sight.unknown, of_filter=False)
+            if not _may_soften(reasons) or not (reasons or self._always):
                 return UNTOUCHED
             return self._softened(reasons)
         self._context.budget.check("impact")
         impact = self._check.impact(inventory)
         hit = self._check.to_confirm(impact)
-        reasons = tuple(self._check.reasons(inventory, impact, hit))
+        reasons = self._check.reasons(inventory, impact, hit)
         if not reasons and not self._always:
-            return SofteningResult(left=self._check.assumed(impact))  # the next of a thousand rules must know of it
+            # The next of a thousand rules must know of it.
+            return SofteningResult(left=self._check.assumed((self._new,), impact))
         confirmed = (self._old is None or not self._old.softened) and self._text.fault(hit) is None
-        if confirmed or not all_soften(reasons):
+        if confirmed or not _may_soften(reasons):
             return UNTOUCHED
-        named = self._check.with_gangs(inventory, impact)
-        figures = annotation_of(named, acts=True, over=[each.short for each in reasons])
+        named = with_gangs(inventory, impact, self._context.pods, self._check.in_time)
+        figures = annotation_of(named, acts=True, over=[each.reason.short for each in reasons])
         return self._softened(reasons)._replace(impact=figures)
 
-    def _softened(self, reasons: tuple[LimitReason, ...]) -> SofteningResult:
+    def _softened(self, reasons: tuple[PartReason, ...]) -> SofteningResult:
         new, old, now = self._new, self._old, self._context.now
         soft = _soft(new, new.taint.time_added)
         time = rule_time(soft, old, now)
         soft = _soft(new, time)
         if now - time > BACKDATED and begins_to_evict(soft, old):
             soft = _soft(new, now.replace(microsecond=0))
-        return _result(new, soft, "; ".join(each.text for each in reasons) or EVERY_ONE, self._context)
+        return _result(new, soft, "; ".join(each.reason.text for each in reasons) or EVERY_ONE, self._context)
 
 
 def _may_become(rule: DeviceTaintRule) -> bool:
@@ -253,29 +252,30 @@ def _decided(
     assert context.sight is not None
     inventory = context.sight.inventory
     context.budget.check("impact")
-    addition = PatchAddition(new, old, inventory, context)
-    check = PatchCheck(addition.judged, request, context)
-    parts = [part for part in check.parts if part.softens and part.is_literal]
+    change = change_of_patch(new, old, inventory, context)
+    check = LimitCheck(change.judged, old, request, context)
+    parts = [part for part in check.parts if part.limits.softens and part.is_literal]
     if not parts:
         return UNTOUCHED
     figures = ""
-    if addition.unknown or inventory is None:
-        reasons = check.reasons_unknown(addition.unknown, of_filter=addition.of_filter)
+    if change.unknown or inventory is None:
+        reasons = check.reasons_unknown(change.unknown, of_filter=change.of_filter)
     else:
         impact = check.impact(inventory)
-        reasons = check.reasons(inventory, impact)
+        hit = check.to_confirm(impact)
+        reasons = check.reasons(inventory, impact, hit)
         over = [each.reason.short for each in reasons]
         figures = annotation_of(check.shown(inventory, impact), acts=True, over=over)
-        if reasons and text.fault(check.to_confirm(impact, old)) is None:
+        if reasons and text.fault(hit) is None:
             return UNTOUCHED
     chosen = parts if reasons else [part for part in parts if part.limits.soften is Softening.ALWAYS]
-    if not all_may_soften(reasons):
+    if not _may_soften(reasons):
         return UNTOUCHED
     if not chosen:
-        if addition.unknown or inventory is None:
+        if change.unknown or inventory is None:
             return UNTOUCHED
         # The next patch must know of it.
-        return SofteningResult(left=Assumed(addition.stored, check.names, impact))
+        return SofteningResult(left=check.assumed(change.stored, impact))
     soft = _soft_patch(new, old, [part.key for part in chosen], context.now)
     why = "; ".join(dict.fromkeys([each.reason.text for each in reasons])) or EVERY_ONE
     return _result_of_patch(new, old, soft, why, context)._replace(impact=figures)

@@ -32,14 +32,15 @@ from webhook.api.rules import (
     RuleOrigin,
 )
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.expansion import is_named_for
 from webhook.inventory.hardware import devices_beside
 from webhook.inventory.pools import Check, in_steps, selects
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.state import Inventory
-from webhook.inventory.targets import DeviceId, can_judge, is_named_for, is_same_taint
+from webhook.inventory.targets import DeviceId, can_judge, is_same_taint
 from webhook.patches.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.patches.patching import Origin
-from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.policy.model import PolicyMode
 from webhook.policy.reactions import may_come_of_reactions, written_by_reaction
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
@@ -242,8 +243,8 @@ class _Written:
     @property
     def _evicted_by_us(self) -> bool:
         """Whether our worker is to evict pods for the rule, so that it goes by its annotations."""
-        in_tree = self._context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-        return EVICT in self._new.meta.annotations or (self._new.taint.effect == NO_EXECUTE and not in_tree)
+        literal = self._new.taint.effect == NO_EXECUTE
+        return EVICT in self._new.meta.annotations or (literal and not self._context.in_tree)
 
     # --- both ------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from webhook.admission.impact_text import (
     summary_of,
 )
 from webhook.api.servers import UNKNOWN
-from webhook.inventory.impact import Impact, Wave
+from webhook.inventory.impact import Impact, Taint, Wave
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
 WARNING_MAX = 256
@@ -37,7 +37,8 @@ def impact_of(*waves: tuple[int, int], devices: int = 4, pools: int = 2, namespa
 
 
 def figures(impact: Impact, rule: Any = None, *, in_tree: bool = True) -> list[str]:
-    return list(figures_of(impact, decoded(rule or tainting())[0], UNKNOWN, in_tree=in_tree))
+    value = decoded(rule or tainting())[0]
+    return list(figures_of(impact, value, UNKNOWN, Taint.of_rule(value, in_tree=in_tree).not_before))
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_count_of_tainted_slices_asks_the_budget_too() -> None:
     cluster = inventory_of(*[tainted(number) for number in range(20)])
     for count in (
         lambda context: closed_together_with_recent(1, (DeviceNames.of(stored(0).selector),), (), cluster, context),
-        lambda context: hit_with_recent(Impact(), cluster, context, in_tree=True),
+        lambda context: hit_with_recent(Impact(), cluster, context),
     ):
         ticks = iter(range(100))
         with pytest.raises(OutOfTime):

@@ -356,9 +356,8 @@ class _Previews:
         )
         resource = GroupVersionResource(GROUP, "v1", "devicetaintrules")
         request = AdmissionRequest(uid="", operation="CREATE", resource=resource)
-        check = LimitCheck(rule, old, request, context)
-        taint = check.taint if check.acts else check.taint.as_if_evicting(in_tree=check.in_tree)
-        hit = check.to_confirm(check.impact(self._inventory, taint))
+        check = LimitCheck((rule,), old, request, context)
+        hit = check.to_confirm(check.impact(self._inventory))
         return CarriedText(rule, old, request, context).text_for(hit)
 
 
