@@ -13,7 +13,7 @@ from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, PLURALS, Cas
 from tests.controlplane.client import path
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import AdmissionContext
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.admission.review import AdmissionRequest
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, parse_time
 from webhook.policy.decide import Judge

@@ -16,7 +16,7 @@ import pytest
 
 from tests.builders import UID, encoded
 from tests.cases.corpus import NEWEST_MINOR, each_case, review_of, told, with_sets
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.meta import format_time
 
 if TYPE_CHECKING:

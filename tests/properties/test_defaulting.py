@@ -22,7 +22,7 @@ from tests.builders import (
 )
 from tests.properties.strategies import NEARLY_RIGHT, NOW_IN_ANOTHER_ZONE, RIGHT, nearly_right, right
 from webhook.admission.chain import mutate, validate
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICT, DeviceTaintRule
 from webhook.policy.model import PolicyMode

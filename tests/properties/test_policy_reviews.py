@@ -28,8 +28,7 @@ from tests.unit.policy.documents import AT
 from webhook.admission import excess
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of, author_of, texts_of
-from webhook.admission.decision import encode_response
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch, encode_response
 from webhook.admission.review import BadReview, decode_review
 from webhook.api.claims import decode_claim, decode_template
 from webhook.api.decode import Reader

@@ -21,8 +21,7 @@ from tests.cases.corpus import (
 )
 from tests.unit.test_semantics import listed
 from webhook.admission.chain import mutate, validate
-from webhook.admission.decision import encode_response
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch, encode_response
 from webhook.admission.review import decode_review
 from webhook.api.field import Severity
 from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest

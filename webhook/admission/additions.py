@@ -14,8 +14,8 @@ import msgspec
 
 from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, Ask, ClaimView, annotation_of
 from webhook.admission.context import AdmissionContext
+from webhook.admission.decision import REMOVED, Pointer
 from webhook.admission.defaulting import Edit
-from webhook.admission.jsonpatch import REMOVED, Pointer
 from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 from webhook.admission.claim_view import REQUESTED_BY, ClaimView, author_of
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Change
-from webhook.admission.explanation import Explanation, explanation_of_claim
-from webhook.admission.policy_check import AUTHOR_RULE, differences
+from webhook.admission.policy_check import AUTHOR_RULE, Explanation, differences, explanation_of_claim
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource

@@ -16,15 +16,13 @@ from webhook.admission.additions import additions
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.context import AdmissionContext
-from webhook.admission.decision import ALLOWED, Decision
+from webhook.admission.decision import ALLOWED, Decision, patch_for
 from webhook.admission.defaulting import edits_for
-from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import GuardFindings, denied, guard, guard_patch
 from webhook.admission.impact_text import IMPACT
-from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
-from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
+from webhook.admission.policy_check import NOTHING, SILENT, Explanation, PolicyFindings, explanation, policy_findings
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.slice_guard import attribute_edits, guard_slice
 from webhook.admission.softening import UNTOUCHED, SofteningResult, owners_as_stored, softening_of, softening_of_patch

@@ -21,7 +21,7 @@ from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import EQUAL, NO_EXECUTE, DeviceTaint, DeviceToleration
 
 if TYPE_CHECKING:
-    from webhook.admission.jsonpatch import Pointer
+    from webhook.admission.decision import Pointer
 
 Edit = tuple["Pointer", "JSON"]
 BACKDATED: Final = timedelta(seconds=60)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Final, NamedTuple
 
-from webhook.admission.carried_text import CarriedText
-from webhook.admission.confirmation import NOTHING, ImpactToConfirm
+from webhook.admission.confirmation import NOTHING, CarriedText, ImpactToConfirm
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import BREAK_GLASS, Assumed
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of

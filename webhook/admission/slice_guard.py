@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.admission.context import AdmissionContext
+from webhook.admission.decision import REMOVED
 from webhook.admission.guard import SILENT, GuardFindings, warn
 from webhook.admission.impact_text import annotation_of, slice_figures_of
-from webhook.admission.jsonpatch import REMOVED
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind

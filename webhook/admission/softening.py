@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from webhook.admission.carried_text import CarriedText
+from webhook.admission.confirmation import CarriedText
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
 from webhook.admission.defaulting import BACKDATED, Edit, edits_for, rule_time

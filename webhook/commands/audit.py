@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from webhook.admission.audit import AuditReason, Author, audited
-from webhook.admission.carried_text import fault_of_stored
+from webhook.admission.confirmation import fault_of_stored
 from webhook.admission.context import AdmissionContext
 from webhook.admission.impact_text import first_names
 from webhook.api.counts import counted

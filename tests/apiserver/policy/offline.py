@@ -14,7 +14,7 @@ from tests.apiserver.policy.rows import CLUSTER, POLICY
 from tests.builders import make_review
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import AdmissionContext
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.admission.review import decode_review
 from webhook.api.field import Path, Severity
 from webhook.expressions.drivers import drivers_of

@@ -10,7 +10,7 @@ from tests.builders import DRIVER, NOW, make_admission_request, make_context, ma
 from tests.unit.inventory.values import claim, inventory_of, on
 from tests.unit.patches.patched import CREATED, slice_of
 from webhook.admission.chain import mutate, validate
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import format_time

@@ -8,7 +8,7 @@ from tests.builders import make_admission_request, make_context
 from tests.unit.admission.guarding import _versioned, fleet, tainting
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.chain import mutate, validate
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.rules import EVICT, SOFTENED_FROM
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.model import ImpactLimits, ImpactSettings, RequesterMatch, Softening

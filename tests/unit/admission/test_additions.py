@@ -21,7 +21,7 @@ from tests.builders import (
 from tests.unit.policy.documents import judge_of, make_defaults
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, SCHEDULER, annotation_of
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.ports import Requester

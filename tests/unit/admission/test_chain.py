@@ -30,8 +30,7 @@ from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import explain, mutate, policy_part, validate
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.decision import ALLOWED, Decision
-from webhook.admission.explanation import NOTHING
-from webhook.admission.policy_check import SILENT
+from webhook.admission.policy_check import NOTHING, SILENT
 from webhook.api.field import Severity
 from webhook.api.taints import EXISTS
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode

@@ -26,8 +26,8 @@ from tests.builders import (
     make_toleration,
 )
 from webhook.admission.chain import mutate
+from webhook.admission.decision import apply_patch
 from webhook.admission.defaulting import edits_for
-from webhook.admission.jsonpatch import apply_patch
 from webhook.api.meta import GROUP
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.audit import Author, explained_at_rest
 from webhook.admission.chain import explain
 from webhook.admission.claim_view import REQUESTED_BY
-from webhook.admission.explanation import NOTHING
+from webhook.admission.policy_check import NOTHING
 from webhook.policy.model import CLAIM_CONTROLLER, Action
 
 if TYPE_CHECKING:
-    from webhook.admission.explanation import Explanation
+    from webhook.admission.policy_check import Explanation
 
 NO_KEY = make_entry("no-key", "deny", {"tolerations": {"keys": [KEY]}})
 NO_TAINT = make_entry("no-taint", "deny", {"taints": {"effects": ["NoSchedule", "NoExecute"]}})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.jsonpatch import REMOVED, Pointer, apply_patch, escape, patch_for, render
+from webhook.admission.decision import REMOVED, Pointer, apply_patch, escape, patch_for, render
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.builders import (
 from tests.costs import calls_of
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.admission.chain import mutate, validate
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.admission.known_specs import KnownSpec, KnownSpecs
 from webhook.admission.review import decode_review
 from webhook.api.field import Severity

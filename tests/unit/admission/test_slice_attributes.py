@@ -22,7 +22,7 @@ from tests.builders import (
 from webhook.admission import slice_guard as slice_attributes
 from webhook.admission.chain import mutate
 from webhook.admission.context import Budget, OutOfTime
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
 from webhook.patches.originals import ORIGINALS

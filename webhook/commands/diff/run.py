@@ -14,7 +14,7 @@ from msgspec import Struct, structs, to_builtins
 from webhook.admission.audit import audited
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import AdmissionContext
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import FROM_TEMPLATE

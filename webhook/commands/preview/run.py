@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import structs
 
-from webhook.admission.carried_text import CarriedText
 from webhook.admission.cluster_lint import cluster_lint
+from webhook.admission.confirmation import CarriedText
 from webhook.admission.context import AdmissionContext
 from webhook.admission.defaulting import edits_for
 from webhook.admission.lint import lint

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from webhook.admission.chain import MAX_FINDINGS, explain, mutate, validate
 from webhook.admission.context import AdmissionContext
-from webhook.admission.decision import Change, Decision
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import Change, Decision, apply_patch
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
 from webhook.api.field import (
     JSON,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from webhook.admission.explanation import Explanation
+from webhook.admission.policy_check import Explanation
 from webhook.api.meta import format_time
 from webhook.files.report import Entry, Level
 from webhook.files.spots import Spot, find

@@ -28,7 +28,7 @@ from tests.unit.commands.audit_runner import BROKEN as AT_BROKEN
 from tests.unit.commands.audit_runner import DANA, OPS, generated
 from tests.unit.commands.audit_runner import POLICY as OPS_ONLY
 from webhook.admission.chain import mutate, validate
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import apply_patch
 from webhook.api.field import Path, Severity
 from webhook.commands import check
 from webhook.policy.decide import Judge
