@@ -27,7 +27,7 @@ from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
-from webhook.inventory.impact import with_gangs
+from webhook.inventory.impact import Impact, with_gangs
 from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
 from webhook.patches.patch_reach import does_no_more, patch_skips_a_step
 from webhook.patches.patching import taints_of_patch
@@ -74,7 +74,7 @@ def softening_of(
     twice = context.policy.impact.two_step and skips_a_step(new, old)
     if mode is not PolicyMode.ENFORCE or twice or not _does_more(new, old, context):
         return UNTOUCHED
-    return _Softener(check, text, new, old, context).result()
+    return _judged(check, text, new, old, context)
 
 
 def _does_more(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> bool:
@@ -87,56 +87,43 @@ def _may_soften(reasons: Iterable[PartReason]) -> bool:
     return all(each.may_soften for each in reasons)
 
 
-class _Softener:
-    """One rule that does more than before, under an entry that softens."""
-
-    def __init__(
-        self,
-        check: LimitCheck,
-        text: CarriedText,
-        new: DeviceTaintRule,
-        old: DeviceTaintRule | None,
-        context: AdmissionContext,
-    ) -> None:
-        self._check = check
-        self._text = text
-        self._new = new
-        self._old = old
-        self._context = context
-        self._always = check.parts[0].limits.soften is Softening.ALWAYS and new.taint.effect == NO_EXECUTE
-
-    def result(self) -> SofteningResult:
-        """Softened, or as it is."""
-        sight = self._context.sight
-        assert sight is not None
-        inventory = sight.inventory
-        if inventory is None:
-            reasons = self._check.reasons_unknown(sight.unknown, of_filter=False)
-            if not _may_soften(reasons) or not (reasons or self._always):
-                return UNTOUCHED
-            return self._softened(reasons)
-        self._context.budget.check("impact")
-        impact = self._check.impact(inventory)
-        hit = self._check.to_confirm(impact)
-        reasons = self._check.reasons(inventory, impact, hit)
-        if not reasons and not self._always:
-            # The next of a thousand rules must know of it.
-            return SofteningResult(left=self._check.assumed((self._new,), impact))
-        confirmed = (self._old is None or not self._old.softened) and self._text.fault(hit) is None
-        if confirmed or not _may_soften(reasons):
+def _judged(
+    check: LimitCheck,
+    text: CarriedText,
+    new: DeviceTaintRule,
+    old: DeviceTaintRule | None,
+    context: AdmissionContext,
+) -> SofteningResult:
+    """Return a rule that does more than before softened, or as it is."""
+    assert context.sight is not None
+    inventory, impact, figures = context.sight.inventory, Impact(), ""
+    always = check.parts[0].limits.soften is Softening.ALWAYS and new.taint.effect == NO_EXECUTE
+    if inventory is None:
+        reasons = check.reasons_unknown(context.sight.unknown, of_filter=False)
+        if not reasons and not always:
             return UNTOUCHED
-        named = with_gangs(inventory, impact, self._context.pods, self._check.in_time)
+    else:
+        context.budget.check("impact")
+        impact = check.impact(inventory)
+        hit = check.to_confirm(impact)
+        reasons = check.reasons(inventory, impact, hit)
+        if not reasons and not always:
+            # The next of a thousand rules must know of it.
+            return SofteningResult(left=check.assumed((new,), impact))
+        if (old is None or not old.softened) and text.fault(hit) is None:
+            return UNTOUCHED
+    if not _may_soften(reasons):
+        return UNTOUCHED
+    if inventory is not None:
+        named = with_gangs(inventory, impact, context.pods, check.in_time)
         figures = annotation_of(named, acts=True, over=[each.reason.short for each in reasons])
-        return self._softened(reasons)._replace(impact=figures)
-
-    def _softened(self, reasons: tuple[PartReason, ...]) -> SofteningResult:
-        new, old, now = self._new, self._old, self._context.now
-        soft = _soft(new, new.taint.time_added)
-        time = rule_time(soft, old, now)
-        soft = _soft(new, time)
-        if now - time > BACKDATED and begins_to_evict(soft, old):
-            soft = _soft(new, now.replace(microsecond=0))
-        return _result(new, soft, "; ".join(each.reason.text for each in reasons) or EVERY_ONE, self._context)
+    now = context.now
+    time = rule_time(_soft(new, new.taint.time_added), old, now)
+    soft = _soft(new, time)
+    if now - time > BACKDATED and begins_to_evict(soft, old):
+        soft = _soft(new, now.replace(microsecond=0))
+    why = "; ".join(each.reason.text for each in reasons) or EVERY_ONE
+    return _result(new, soft, why, context)._replace(impact=figures)
 
 
 def _may_become(rule: DeviceTaintRule) -> bool:
