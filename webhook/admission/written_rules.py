@@ -32,12 +32,11 @@ from webhook.api.rules import (
     RuleOrigin,
 )
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.expansion import is_named_for
 from webhook.inventory.hardware import devices_beside
 from webhook.inventory.pools import Check, in_steps, selects
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.state import Inventory
-from webhook.inventory.targets import DeviceId, can_judge, is_same_taint
+from webhook.inventory.targets import DeviceId, can_judge, is_named_for, is_same_taint
 from webhook.patches.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.patches.patching import Origin
 from webhook.policy.model import PolicyMode
