@@ -1,4 +1,6 @@
-"""Stages: started in order, stopped in reverse, ended together. It builds nothing and does not know what it runs.
+"""Stages: started in order, stopped in reverse, ended together; and whether the event loop keeps up.
+
+It builds nothing and does not know what it runs.
 
 Each stage has a task group. Work that fails, or that returns although it should go on, ends the process: the supervisor
 (Kubernetes, systemd) restarts it, and half a program is worse than none.
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _STDERR: Final = 2
 _LAG_SECONDS: Final = 0.25
-"""How often the loop's lag is measured."""
+"""Between two measurements of the loop's lag, and between two beats."""
 STALL_SECONDS: Final = 2.0
 """A gap between two beats that counts as a stall: longer than any single step of the worker."""
 CATCH_UP_SECONDS: Final = 1.0
@@ -180,7 +182,8 @@ class LoopMonitor:
     """Beats while the event loop runs; a missing beat is a stall, after which caches are older than they look.
 
     A container may be frozen, a machine suspended, or the loop blocked. A process that resumes first runs the timers
-    that expired meanwhile, and reads only then what its watches have received, or that they were closed.
+    that expired meanwhile, and reads only then what its watches have received, or that they were closed. Until it has
+    read that, it must not evict.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -34,7 +34,7 @@ Tell = Callable[[HandshakeFailure, str, str | None], None]
 The text is empty for a connection that ended without a byte: load balancers and port scanners do that all day.
 """
 
-log = logging.getLogger("webhook.certificates.handshakes")  # the name that these lines have always had
+log = logging.getLogger(__name__)
 
 _LOGGED_EVERY_SECONDS: Final = 60.0
 """At most one line for each reason in this time: an API server with a wrong caBundle tries again with each request."""

@@ -63,7 +63,6 @@ from webhook.flowcontrol.loop import LastingFault
 from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
-logger = logging.getLogger("webhook.certificates.self_managed")  # the name that its lines have always had
 
 _NAME: Final = "device-taint-webhook CA"
 _STEPS: Final = 12
@@ -287,10 +286,10 @@ class SelfManagedSource(CertificateSource):
             await self._converge()
         except (StoreError, Garbled, Unusable, OSError) as error:
             if self._failed(error):
-                logger.error("certificate renewal failed", extra={"error": str(error), **self._fault.fields})  # noqa: TRY400 -- the text says it
+                log.error("certificate renewal failed", extra={"error": str(error), **self._fault.fields})  # noqa: TRY400 -- the text says it
         else:
             if self._fault.attempts:
-                logger.info("certificate renewal works again", extra=self._fault.fields)
+                log.info("certificate renewal works again", extra=self._fault.fields)
             self._fault.ended()
 
     async def _converge(self) -> None:
@@ -373,7 +372,7 @@ class SelfManagedSource(CertificateSource):
         others = {field: value for field, value in stored.data.items() if field not in FIELDS}
         if await self._secret.write({**others, **data_of(changed, now)}, stored.version):
             self._replaced_early = self._replaced_early or (isinstance(step, Make) and step.early)
-            logger.info("certificate authorities changed", extra={"step": type(step).__name__})
+            log.info("certificate authorities changed", extra={"step": type(step).__name__})
 
     async def _spread(self, names: Sequence[str], bundle: bytes, seen: Mapping[str, StoredBundles]) -> None:
         faults = []
@@ -381,7 +380,7 @@ class SelfManagedSource(CertificateSource):
             if store.name in names:
                 try:
                     if await store.write(bundle, seen[store.name].version):
-                        logger.info("caBundle written", extra={"configuration": store.name})
+                        log.info("caBundle written", extra={"configuration": store.name})
                 except StoreError as error:
                     faults.append(str(error))
         if faults:
@@ -418,7 +417,7 @@ class SelfManagedSource(CertificateSource):
         context = pair_context(leaf.pair, client_ca, self._settings.cipher_suites)
         self._serve(context, leaf, leaf.made, leaf.ends, late_from(self._settings.leaf_lifetime))
         self._client_ca = client_ca
-        logger.info("certificate issued", extra={"notAfter": format_time(leaf.ends), "names": names})
+        log.info("certificate issued", extra={"notAfter": format_time(leaf.ends), "names": names})
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
@@ -428,7 +427,7 @@ def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], 
         try:
             entries.append(certificates_in(bundle))
         except Unusable as error:
-            logger.warning("caBundle cannot be read", extra={"configuration": name, "error": str(error)})
+            log.warning("caBundle cannot be read", extra={"configuration": name, "error": str(error)})
             entries.append({})
     return tuple(entries)
 

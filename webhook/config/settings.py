@@ -189,7 +189,7 @@ class DaemonCommandLine(CommandLine):
                 self.add_argument(*names, dest=each.name, metavar=each.metavar, help=text)
 
     def error(self, message: str) -> NoReturn:
-        """Raises ConfigError for a command line that cannot be parsed."""
+        """Raise ConfigError for a command line that cannot be parsed."""
         raise ConfigError([message])
 
     def read(

@@ -49,7 +49,6 @@ from webhook.server.review_state import ReviewState, RuleObserver
 from webhook.validation.kinds import KINDS
 
 log = logging.getLogger(__name__)
-_log = logging.getLogger("webhook.daemons.wiring")  # lines keep the name by which they are found
 _REGISTRATION_SECONDS: Final = 30.0
 _EVENT_ACTIONS: Final = {
     "PolicyNotLoaded": "LoadPolicy",
@@ -271,7 +270,7 @@ async def _names_synced(names: ClusterCache) -> None:
     unreadable = names.unreadable_classes()
     if unreadable:
         text = "drivers of device classes unknown: deny rules on any driver match these classes"
-        _log.warning(text, extra={"deviceClasses": unreadable})
+        log.warning(text, extra={"deviceClasses": unreadable})
 
 
 async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: frozenset[str], seconds: float) -> bool:

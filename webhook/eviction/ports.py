@@ -1,6 +1,6 @@
-"""What the worker needs from the cluster, and its settings; room `cluster` implements the former.
+"""What the worker is built from: ports, its settings, `Dependencies`, and what can block a pod that is due.
 
-Methods return results and never raise. Beside it: what can block a pod that is due. Source: policy profiles; policy/v1
+Room `cluster` implements the ports, whose methods return results and never raise. Source: policy profiles; policy/v1
 PodDisruptionBudget.
 """
 

@@ -89,7 +89,7 @@ class Upkeep:
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, each: Going) -> None:
-        """A request for the pod is sent now. Pods that are there when a round begins belong to it."""
+        """A request for the pod, which is there, is sent now. Pods that are there when a round begins belong to it."""
         pod, uid = self._view.inventory.pods[each.key], each.uid
         counted = [key for key in lasting_claims(pod) if self._view.evictions.evicts_users_of(key)]
         self._rounds[uid] = tuple(counted)
