@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROPERTIES: Final = {
     "api": ("versions", "formats", "hostile", "wire_structs", "slices"),
-    "expressions": ("expressions",),
+    "expressions": ("expressions", "kinds"),
     "inventory": (*("inventory", "inventory_scan", "guard", "hardware", "patch_guard", "released"),),
     "policy": (
         *("policy", "policy_documents", "policy_index", "policy_reviews", "shadows", "explain", "taint_rules"),
@@ -35,7 +35,9 @@ PROPERTIES: Final = {
         *("taint_rules", "stepwise", "softening", "known_specs", "patch_guard", "ceiling_groups"),
     ),
     "eviction": ("eviction", "windows", "units", "released", "ceiling_groups"),
-    "patches": ("patch_index", "patches", "reactions", "slice_ledger", "originals", "hidden_taints", "patch_guard"),
+    "patches": (
+        *("patch_index", "patches", "reactions", "slice_ledger", "originals", "hidden_taints", "patch_guard", "kinds"),
+    ),
 }
 MORE: Final = {
     "api": (

@@ -31,6 +31,8 @@ EXPRESSIONS: Final = (
     f"1 == {OWN}.n",
     f"has({OWN}.n) && {OWN}.n in [0, 1]",
     f'{OWN}.s != "x" || {OWN}.n == 1',
+    f'{OWN}.n == 0 || {OWN}.s == "xx"',
+    f'{OWN}.n == 1 && device.capacity["a"].m.compareTo(quantity("1Gi")) > 0 && {OWN}.s != "x"',
     f'{OWN}.s.matches("^x+$")',
     f'{OWN}.l.all(each, each.startsWith("x"))',
     f"cel.bind(v, {OWN}.v, v.isGreaterThan(semver('1.0.0')))",
@@ -76,7 +78,8 @@ def published(*entries: dict[str, Any], driver: str = "a") -> dict[str, Publishe
 def groups(expression: str, found: dict[str, PublishedDevice]) -> list[tuple[str, ...]]:
     selector = compile_selector(expression)
     assert isinstance(selector, Selector)
-    finding = Kinds(SharedSelectors()).shape_of(selector.reads, found)
+    reads = None if selector.reads is None else tuple(sorted(selector.reads))
+    finding = Kinds(SharedSelectors()).shape_of(reads, found)
     try:
         while True:
             next(finding)
@@ -154,6 +157,7 @@ _changes = st.one_of(
         st.lists(st.sampled_from(EXPRESSIONS), max_size=2),
         st.sampled_from([None, "c"]),
         st.sampled_from([None, None, "d0"]),
+        st.sampled_from([None, "p", "q"]),
     ),
     st.tuples(st.just("steps"), st.integers(0, 9)),
 )
@@ -173,8 +177,10 @@ def test_kinds_find_what_is_found_if_each_device_is_asked(changes: list[Any]) ->
             case "class":
                 world.put_class("c", given_[0])
             case "patch":
-                name, cel, of_class, device = given_
-                world.put_patch(patch_of(name, cel=cel, device_class_name=of_class, device=device, taints=[taint]))
+                name, cel, of_class, device, pool = given_
+                world.put_patch(
+                    patch_of(name, cel=cel, device_class_name=of_class, device=device, pool=pool, taints=[taint])
+                )
             case _:
                 for _ in range(given_[0]):
                     for index in world.indexes:

@@ -381,7 +381,7 @@ class _Guarding:
         self, check: LimitCheck, inventory: Inventory, impact: Impact, annotations: dict[str, str]
     ) -> Iterator[Finding]:
         shown = check.shown(inventory, impact)
-        self._siblings = shown.siblings if check.acts else None
+        self._siblings = shown.siblings if check.acts and self._wording is _RULE else None
         hit = self._hit = check.to_confirm(impact)
         reasons = check.reasons(inventory, impact, hit)
         if reasons and self._were_left(check, reasons, inventory, impact):

@@ -97,7 +97,7 @@ def selectors_beside(
 class TaintCheck:
     """One taint on all of its devices, measured by the entry of the policy that applies.
 
-    `old` is the rule as it was, for one that is updated. `beside` are the devices of the patch's other taints.
+    `old` is the rule as it was, for one that is updated. `beside` are the devices of a patch with several taints.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class TaintCheck:
             yield LimitReason("backdated", text, softens=not self._new.softened)
 
     def reasons_unknown(self, why: str, *, of_filter: bool) -> Iterator[LimitReason]:
-        """Why the rule counts as over the limit while its impact is not known; `why` says why not.
+        """Why the taint counts as over the limit while its impact is not known; `why` says why not.
 
         Nothing tells how many devices it would close, so one with a limit on them is not softened. `of_filter`: because
         of what its author wrote into a filter, so a limit on devices holds for it, too, else that was a way around it.
@@ -171,7 +171,7 @@ class TaintCheck:
             yield LimitReason("unknown", f"its impact is not known: {why}", softens=countable)
 
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
-        """Why the rule is over the limit."""
+        """Why the taint is over the limit."""
         yield from self.reasons_known()
         ceiling = limits_in_numbers(self.limits, inventory, self._in_time)
         own = self._closing(inventory)

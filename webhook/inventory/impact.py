@@ -272,7 +272,7 @@ def _published(inventory: Inventory, impact: Impact, places: Sequence[DeviceName
     devices = 0
     found: list[PoolId] = []
     incomplete: set[PoolId] = set()
-    for driver, name, device in places:
+    for driver, name, device in in_steps(places, check):
         for identity, pool in in_steps(inventory.pools.selected(driver, name), check):
             if missing and identity in missing:
                 incomplete.add(identity)

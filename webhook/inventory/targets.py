@@ -1,4 +1,6 @@
-"""What a taint is on: devices by name, and how long it lets each of their users stay; which taints our evictor acts on.
+"""What a taint is on: devices by name, and how long it lets each of their users stay; what our evictor acts on.
+
+Rules for devices by name have names of their own, which tell what they are on.
 
 A question may concern every claim of a cluster, so nothing is copied here that the inventory already holds.
 """

@@ -25,7 +25,7 @@ more for every DEVICES_OF_POOL devices that are selected of it."""
 DEVICES_OF_POOL: Final = 16
 DEVICES_AT_ONCE: Final = 4
 """Usual selectors take some 50 microseconds for a device, with all that is made for it, and none more than a
-millisecond or two. A filter with several counts the device as often."""
+millisecond or two. A filter with several counts the device as often, from the start again with each slice."""
 CHARACTERS_MOST: Final = 64 * 1024
 """Of all selectors that are remembered; what is compiled of them takes up to 50 MB."""
 

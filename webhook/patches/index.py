@@ -21,12 +21,12 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import ResourceSlice
-from webhook.expressions.selectors.selector import Compiling, Reads
+from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
 from webhook.patches.filters import SharedSelectors
-from webhook.patches.kinds import Found, Kinds, Shape, each_alone
+from webhook.patches.kinds import Found, Kinds, OrderedReads, Shape, each_alone
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
 from webhook.patches.published import PublishedDevice, published_by_slice
@@ -134,7 +134,7 @@ class _Opened(NamedTuple):
 
     pool: PoolId
     devices: dict[str, PublishedDevice]
-    shapes: dict[Reads | None, Shape]
+    shapes: dict[OrderedReads | None, Shape]
 
 
 class PatchIndex:

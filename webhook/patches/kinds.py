@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from webhook.expressions.drivers import drivers_of
-from webhook.expressions.selectors.selector import EvaluationError, Reads
+from webhook.expressions.selectors.selector import EvaluationError
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.filters import FailedSelectorError, PlacedTest, SharedSelectors, satisfies
 from webhook.patches.published import PublishedDevice
@@ -18,13 +18,16 @@ from webhook.patches.published import PublishedDevice
 ANSWERS_MOST: Final = 4096
 """Kinds of devices for which a filter's answers are remembered."""
 SHAPES_MOST: Final = 256
-"""Shapes of pools for which they are."""
-KINDS_MOST: Final = 65_536
-"""Kinds that are remembered, some 30 MB; further devices are asked one by one."""
+"""Shapes of pools for which they are, and which pools that are alike share."""
+KINDS_MOST: Final = 4096
+"""Kinds that are remembered by what is read; where there are more, devices are asked one by one."""
 READS_MOST: Final = 16
 """Different things to read by which devices are distinguished. Filters that read yet other things ask each device."""
-_DEVICES_AT_ONCE: Final = 64
+_DEVICES_AT_ONCE: Final = 16
 """To find the kind of a device takes some 20 µs, most of it for the values that selectors see."""
+
+OrderedReads: TypeAlias = tuple[tuple[str, str], ...]
+"""What a filter reads, sorted: equal sets may be walked in different orders, and values are compared by position."""
 
 
 class Group(NamedTuple):
@@ -51,25 +54,26 @@ class Kinds:
 
     def __init__(self, selectors: SharedSelectors) -> None:
         self._selectors = selectors
-        self._kinds: dict[tuple[object, ...], int] = {}
+        self._kinds: dict[OrderedReads, dict[tuple[object, ...], int]] = {}
         self._shapes: dict[tuple[Group, ...], Shape] = {}
-        self._reads: set[Reads] = set()
         self._last = 0
 
     def forget(self) -> bool:
         """Let all numbers go; return whether there were any."""
-        had = bool(self._reads)
-        self._kinds, self._shapes, self._reads = {}, {}, set()
+        had = bool(self._kinds)
+        self._kinds, self._shapes = {}, {}
         return had
 
-    def shape_of(self, reads: Reads | None, devices: Mapping[str, PublishedDevice]) -> Generator[None, None, Shape]:
+    def shape_of(
+        self, reads: OrderedReads | None, devices: Mapping[str, PublishedDevice]
+    ) -> Generator[None, None, Shape]:
         """Find the shape of a pool; pauses after each few devices."""
-        if reads is None or (reads not in self._reads and len(self._reads) >= READS_MOST):
+        if reads is None or (reads not in self._kinds and len(self._kinds) >= READS_MOST):
             return each_alone(devices)
-        self._reads.add(reads)
+        kinds = self._kinds.setdefault(reads, {})
         by_kind: dict[int, list[str]] = defaultdict(list)
         for at, (name, device) in enumerate(devices.items(), 1):
-            kind = self._kind_of(reads, device)
+            kind = self._kind_of(kinds, reads, device)
             if kind is None:
                 return each_alone(devices)
             by_kind[kind].append(name)
@@ -77,12 +81,14 @@ class Kinds:
                 yield
         groups = tuple([Group(kind, tuple(names)) for kind, names in by_kind.items()])
         shape = self._shapes.get(groups)
-        if shape is None:
+        if shape is None and len(self._shapes) < SHAPES_MOST:
             self._last += 1
             shape = self._shapes[groups] = Shape(self._last, groups)
-        return shape
+        return shape or Shape(None, groups)
 
-    def _kind_of(self, reads: Reads, device: PublishedDevice) -> int | None:
+    def _kind_of(
+        self, kinds: dict[tuple[object, ...], int], reads: OrderedReads, device: PublishedDevice
+    ) -> int | None:
         """Return the number of a kind; None if it is new, and enough are remembered."""
         # Selectors fail on a device with an attribute that has no value, even if they do not read it.
         try:
@@ -94,11 +100,11 @@ class Kinds:
         read = [
             repr((device.attributes if field == "attributes" else device.capacity).get(name)) for field, name in reads
         ]
-        key = reads, device.address.driver, device.allow_multiple_allocations, fault, *read
-        kind = self._kinds.get(key)
-        if kind is None and len(self._kinds) < KINDS_MOST:
+        key = device.address.driver, device.allow_multiple_allocations, fault, *read
+        kind = kinds.get(key)
+        if kind is None and len(kinds) < KINDS_MOST:
             self._last += 1
-            kind = self._kinds[key] = self._last
+            kind = kinds[key] = self._last
         return kind
 
 
@@ -120,7 +126,9 @@ class FilterTests:
     def __init__(self, placed: tuple[PlacedTest, ...], at_once: int) -> None:
         self.placed: Final = placed
         read = [each.test.reads for each in placed if each.test.reads is not None]
-        self.reads: Final[Reads | None] = frozenset().union(*read) if len(read) == len(placed) else None
+        self.reads: Final[OrderedReads | None] = (
+            tuple(sorted(frozenset().union(*read))) if len(read) == len(placed) else None
+        )
         """What the tests read of devices; None if each has to be asked."""
         # Where the first selector rules a driver out, it is false for its devices, and no other is asked.
         self._drivers = drivers_of([placed[0].expression]) if placed else None

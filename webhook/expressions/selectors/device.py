@@ -72,11 +72,17 @@ def _version(name: str, text: Any) -> Any:
     return found
 
 
+def _listed(name: str, values: Any) -> list[Any]:
+    if not isinstance(values, list):
+        raise EvaluationError(f"attribute {name}: unsupported attribute value")
+    return list(values)
+
+
 _READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "ints": lambda _, values: list(values),
-    "bools": lambda _, values: list(values),
-    "strings": lambda _, values: list(values),
-    "versions": lambda name, values: [_version(name, value) for value in values],
+    "ints": _listed,
+    "bools": _listed,
+    "strings": _listed,
+    "versions": lambda name, values: [_version(name, value) for value in _listed(name, values)],
     "int": lambda _, value: value,
     "bool": lambda _, value: value,
     "string": lambda _, value: value,

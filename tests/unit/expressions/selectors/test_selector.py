@@ -182,6 +182,8 @@ def test_allow_multiple_allocations_is_read() -> None:
         ({"a": {"version": 5}}, {}, "attribute a: parse semantic version"),
         ({"a": {}}, {}, "attribute a: unsupported attribute value"),
         ({"a": {"string": None}}, {}, "attribute a: unsupported attribute value"),
+        ({"a": {"ints": 5}}, {}, "attribute a: unsupported attribute value"),
+        ({"a": {"versions": "1.0.0"}}, {}, "attribute a: unsupported attribute value"),
         ({}, {"a": {"value": "x"}}, "capacity a: not a quantity"),
     ],
 )
