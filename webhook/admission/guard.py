@@ -389,8 +389,8 @@ class _Guarding:
         driver = next((each.reason.driver for each in reasons if each.reason.driver), "")
         over = [each.reason.short for each in reasons]
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
-        figures = list(self._figures(check, inventory, impact, shown))
-        fault = self._text.fault(hit)
+        figures = self._figures(check, inventory, impact, shown)
+        fault = self._text.fault(hit) if reasons else None
         if not reasons:
             yield from figures
         elif fault is None:
