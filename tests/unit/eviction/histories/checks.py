@@ -217,7 +217,8 @@ class Checks:
         core, members = self.run.core, {each.uid for each in unit.members}
         profiles = core.deps.profiles().all
         shared = any(key == unit.key and uid not in members for uid, key in core.room.everywhere._place_of.items())
-        if len(profiles) > 1 or shared:
+        # A pod that terminates in line has its place, however full all is, and takes no other: its unit is given back.
+        if len(profiles) > 1 or shared or any(map(self._ends_in_line, unit.members)):
             return
         others = [(uid, each) for uid, each in core.ledger.taken.items() if each.place != unit.key]
         counted = [each for uid, each in others if self._takes_place(each.key, uid)]
@@ -227,6 +228,10 @@ class Checks:
         for namespace in namespaces if settings.per_namespace is not None else ():
             if len({each.place for each in counted if each.namespace == namespace}) >= (settings.per_namespace or 0):
                 raise BrokenError(f"limit: more than {settings.per_namespace} places of {namespace}")
+
+    def _ends_in_line(self, each: Going) -> bool:
+        """Whether a pod terminates, and takes a place for that."""
+        return self._takes_place(each.key, each.uid) and self.run.world.inventory.pods[each.key].deleting
 
     def _takes_place(self, key: str, uid: str) -> bool:
         """Whether a pod that was taken is there, and is not stuck."""

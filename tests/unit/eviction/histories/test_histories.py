@@ -22,6 +22,7 @@ from tests.unit.eviction.histories.events import (
     PodTerminates,
     RuleChanges,
     ServerWillReply,
+    UnitIsTaken,
 )
 from tests.unit.eviction.histories.history import History, drawn, played, report, shrunk
 from tests.unit.eviction.histories.played import Reply, Setting
@@ -74,6 +75,13 @@ FOUND: Final = {
     ),
     "ceiling that is raised while a pass is made": History(
         Setting(), (PodComes("a"), PodComes("b"), RuleChanges(most="1"), PassGoesOn(8), RuleChanges(), AllSettles())
+    ),
+    "pod that terminates in line, though its namespace is full": History(
+        Setting(profiles=(structs.replace(FREE, per_namespace=1),)),
+        (
+            *(PodComes("a"), PodComes("b"), RuleChanges(), PassGoesOn(), UnitIsTaken()),
+            *(PodTerminates("b"), UnitIsTaken()),
+        ),
     ),
     "pods that a pod tied that is gone": History(
         Setting(profiles=(structs.replace(FREE, gang_window_seconds=10.0),), by_parts=True),
