@@ -149,14 +149,17 @@ class Planner:
         made = plan(self._view_of(keys), core.ledger, self._deps.pause(), core.moment)
         stopped = {uid for uid, figures in core.plan.rules.items() if figures.stopped}
         core.merge(before, made, core.planned if core.affected.whole else revision)
-        for key in made.hit.keys() - before.hit.keys() - core.affected.hit.keys():
-            core.affected.grow(key, pods[key].meta.uid, made.hit[key].rules)
+        for key in made.hit:
+            uid, own = pods[key].meta.uid, core.affected.hit.get(key)
+            known = before.rules_of(key, uid).union(own.rules if own is not None else ())
+            core.affected.grow(key, uid, made.rules_of(key, uid) - known)
         self._occupy(made, core.line)
         for eviction in (*before.hit.values(), *made.hit.values()):
             for _, name in eviction.rules:
                 core.rules.add_after(name, self._deps.settings.condition_seconds)
-        if any(figures.stopped and uid not in stopped for uid, figures in made.rules.items()):
-            self._core.affected.touch_all()
+        hitting = [uid for uid, each in made.rules.items() if (each.pods or each.stopped) and uid not in stopped]
+        if any(map(self._exceeded, {core.ceilings.group_of(uid) for uid in hitting})):
+            core.affected.touch_all()
         yield from self._telling.differences(before, made, whole=False)
 
     def _occupy(self, made: EvictionPlan, line: Line) -> None:

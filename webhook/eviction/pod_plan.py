@@ -15,7 +15,7 @@ import msgspec
 from webhook.api.pods import DAEMON_SET, Pod
 from webhook.eviction.ports import Limit, PodRef
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction, Without
+from webhook.inventory.evictions import Eviction, RuleRef, Without
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
 
@@ -145,6 +145,13 @@ class EvictionPlan:
     rules: dict[str, RuleFigures]
     wake_at: datetime | None
     """When the plan changes by itself."""
+
+    def rules_of(self, key: str, uid: str) -> set[RuleRef]:
+        """The rules that a pod counts for, also as one that goes along; none if it leaves."""
+        going, hit = self.going.get(uid), self.hit.get(key)
+        if hit is None or (going is None and uid not in self.waits):
+            return set()
+        return {*hit.rules, *(going.eviction.rules if going is not None else ())}
 
     @property
     def eligible(self) -> Iterator[Unit]:
