@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from webhook.api.pods import Pod
 from webhook.eviction.core import Core
 from webhook.eviction.events import Telling
 from webhook.eviction.ledger import View, departures_of
@@ -202,9 +203,11 @@ class Planner:
 
     def goes_alone(self, each: Going) -> bool:
         """Tells whether a pod of a unit still goes, of which others were evicted."""
-        core, pod = self._core, self._deps.inventory.pods.get(each.key)
-        hit = core.affected.hit.get(each.key) if self._has_its_profile(each) else None
-        if each.along and (hit is None or hit.waits) and pod is not None:
+        if not self._has_its_profile(each):
+            return False
+        core, pod = self._core, self._deps.inventory.pods[each.key]
+        hit = self._left_of(pod)
+        if each.along and (hit is None or hit.waits):
             along = core.evictions.act(each.eviction) and goes_with_all(self._deps.inventory, pod)
             hit = each.eviction if along else None
         return hit is not None and self._would_go((), {each.uid}, {each.key: hit})
@@ -233,10 +236,14 @@ class Planner:
 
     def eviction_of(self, each: Going) -> Eviction:
         """Why a pod goes now: the rules may be others than those by which it was taken."""
-        core, pod = self._core, self._deps.inventory.pods.get(each.key)
-        stopped = frozenset([uid for uid, figures in core.plan.rules.items() if figures.stopped])
-        hit = None if pod is None else core.evictions.eviction_of(pod, Without(core.ledger.tripped, stopped))
+        pod = self._deps.inventory.pods.get(each.key)
+        hit = None if pod is None else self._left_of(pod)
         return each.eviction if hit is None or hit.waits or each.along else hit
+
+    def _left_of(self, pod: Pod) -> Eviction | None:
+        """Why a pod goes, without what rules that are stopped say, and drivers whose breaker has tripped."""
+        stopped = frozenset([uid for uid, figures in self._core.plan.rules.items() if figures.stopped])
+        return self._core.evictions.eviction_of(pod, Without(self._core.ledger.tripped, stopped))
 
     # --- ceilings and breakers -------------------------------------------------------------------
 

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
+from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
+from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
-from webhook.policy.model import EvictionProfile
+from webhook.eviction.profiles import Profiles
+from webhook.policy.model import BreakerSettings, EvictionProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +212,42 @@ def test_companions_that_come_later_count_against_the_ceiling(whole_most: int, m
     world.add(*[companion(f"z{number}") for number in range(20)])
     world.advance(600)
     assert len(world.evicted) == 1
+
+
+@pytest.mark.parametrize("first", ["hit", "companion"])
+def test_member_whose_own_rule_is_stopped_follows_the_others_of_its_unit(first: str) -> None:
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda rule: Ceiling(0) if rule.meta.name == "stopped" else None)
+    hit, other = ("a", "z") if first == "hit" else ("z", "a")
+    world.add(GROUP, claim(hit), pod(hit, pod_group="ring"))
+    world.add(claim(other, devices=("gpu-1",)), pod(other, pod_group="ring"))
+    world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
+    world.add(rule("stopped", selector=DeviceSelector(driver=DRIVER, device="gpu-1")))
+    world.advance(30)
+    assert world.evicted == ["a", "z"]
+    assert world.condition("stopped")[1] == "Stopped"
+
+
+def test_member_whose_breaker_has_tripped_follows_the_others_of_its_unit() -> None:
+    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=1, window_seconds=100, calm_seconds=200))
+    world.add(GROUP, claim("a"), pod("a", pod_group="ring"))
+    world.add(claim("z", devices=("gpu-1",)), pod("z", pod_group="ring"))
+    world.add(slice_of({"gpu-0": (), "gpu-1": (taint(),), "gpu-2": (taint(),)}))
+    world.advance(1)
+    world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
+    world.advance(30)
+    assert world.evicted == ["a", "z"]
+
+
+def test_companion_whose_profile_changes_after_its_unit_has_begun_goes_by_the_new_one() -> None:
+    """The old one deletes pods past their budgets, the new one does not."""
+    world = ring(structs.replace(FREE, deadline_seconds=0.0, delete_after_deadline=True))
+    world.cluster.lingering = True
+
+    def change() -> None:
+        world.profiles = Profiles((FREE,))
+        world.worker.replan_all()
+
+    world.cluster.while_connecting += [lambda: None, change]
+    world.add(claim("a"), pod("a", pod_group="ring"), companion(), rule())
+    world.advance(30)
+    assert [(verb, key) for verb, key, _ in world.cluster.requests] == [("delete", "ml/a"), ("evict", "ml/z")]

@@ -28,6 +28,7 @@ from webhook.eviction.ledger import Ledger
 from webhook.eviction.plan import _Pass, _result_of
 from webhook.eviction.pod_plan import EvictionPlan, StepReason
 from webhook.eviction.room import GATES
+from webhook.inventory.evictions import Without
 from webhook.inventory.gangs import goes_with_all, is_leaving
 
 if TYPE_CHECKING:
@@ -157,10 +158,11 @@ class Checks:
         return hit is None or any(figures[uid].stopped for uid, _ in hit.rules if uid in figures)
 
     def _along(self, unit: Unit, ref: PodRef) -> dict[str, Eviction]:
-        """Why a pod goes that no taint hits, if others of its unit have gone, for as long as they would go."""
+        """Why a pod goes that no taint evicts, if others of its unit have gone, for as long as they would go."""
         core, inventory = self.run.core, self.run.world.inventory
         each = next(each for each in unit.members if each.uid == ref.uid)
-        hit = core.evictions.hits().get(each.key)
+        stopped = frozenset([uid for uid, figures in self.fresh()[1].rules.items() if figures.stopped])
+        hit = core.evictions.eviction_of(inventory.pods[each.key], Without(core.ledger.tripped, stopped))
         acts = core.evictions.act(each.eviction) and goes_with_all(inventory, inventory.pods[each.key])
         return {each.key: each.eviction} if each.along and (hit is None or hit.waits) and acts else {}
 
