@@ -14,7 +14,7 @@ import secrets
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.field import Path
@@ -31,7 +31,7 @@ from webhook.config.texts import own_namespace
 from webhook.config.workers import ControllerSettings
 from webhook.daemons.policy_loader import PolicyLoader, watch_file
 from webhook.files import text_of
-from webhook.flowcontrol.loop import Throttle
+from webhook.flowcontrol.loop import Throttle, together
 from webhook.flowcontrol.rates import Clock
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.document import Loaded
@@ -204,7 +204,7 @@ class Leading(Process):
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._without_policy = without_policy
         self._begun = asyncio.Event()
-        self._loops: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._loops: list[Callable[[], Coroutine[Any, Any, NoReturn]]] = []
         """Run side by side by the leader."""
 
     @property
@@ -256,6 +256,4 @@ class Leading(Process):
     async def _work(self) -> None:
         # The work of a stage begins before its start.
         await self._begun.wait()
-        async with asyncio.TaskGroup() as group:
-            for run in self._loops:
-                group.create_task(run())
+        await together(*[run() for run in self._loops])
