@@ -208,7 +208,7 @@ class _Stored:
 
 
 def _matters(context: AdmissionContext) -> bool:
-    """Whether a policy needs to know the author."""
+    """Return whether a policy needs to know the author."""
     judges = filter(None, (context.judge, context.candidate))
     return any(judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY for judge in judges)
 

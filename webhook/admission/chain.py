@@ -391,7 +391,7 @@ def _judged(sub_resource: str, row: KindRules) -> bool:
 
 
 def _only_clean_up(request: AdmissionRequest) -> bool:
-    """Whether an object being deleted only loses a finalizer or the like, which must never depend on us.
+    """Return whether an object being deleted only loses a finalizer or the like, which must never depend on us.
 
     The old object says whether it is being deleted, because the new one comes from the requester. A changed spec and
     changed annotations of ours are still judged: a rule that a finalizer keeps alive still acts.

@@ -98,7 +98,7 @@ def _matches_any(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> b
 
 
 def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
-    """Whether the other rule does everything that this one does, and at least as early."""
+    """Return whether the other rule does everything that this one does, and at least as early."""
     if other.meta.name == rule.meta.name or other.selector is None:
         return False
     if (other.taint.key, other.taint.value) != (rule.taint.key, rule.taint.value):
@@ -213,6 +213,6 @@ def _name_of(key: str) -> str:
 
 @remembered(4096)
 def _alike(one: str, other: str) -> bool:
-    """Whether one key is nearly the other; what is cheap to know is asked first."""
+    """Return whether one key is nearly the other; what is cheap to know is asked first."""
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     return matcher.quick_ratio() >= _NEARLY and matcher.ratio() >= _NEARLY

@@ -181,7 +181,7 @@ def as_it_will_act(judged: DeviceTaintRule | ResourceSlicePatch) -> tuple[Device
 
 
 def confirms(of: str, judged: DeviceTaintRule | ResourceSlicePatch) -> bool:
-    """Whether a digest is of a stored rule or patch, whenever it was confirmed."""
+    """Return whether a digest is of a stored rule or patch, whenever it was confirmed."""
     taints = (judged.taint,) if isinstance(judged, DeviceTaintRule) else judged.taints
     # Which times lay in the past then cannot be seen any more: none, those before some moment, or all.
     times = sorted({each.time_added for each in taints if each.time_added is not None})

@@ -408,7 +408,7 @@ class _Guarding:
     def _were_left(
         self, check: LimitCheck, reasons: Sequence[PartReason], inventory: Inventory, impact: Impact
     ) -> bool:
-        """Whether a rule is over the limit only by what /mutate of another replica may have left as it is."""
+        """Return whether a rule is over the limit only by what /mutate of another replica may have left as it is."""
         enforced = self._wording is _RULE and self._context.policy.mode is PolicyMode.ENFORCE
         return enforced and not self._skips_a_step and check.left_by_mutate(reasons, inventory, impact)
 
@@ -500,7 +500,7 @@ def milder(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False
 
 
 def denied(findings: Iterable[Finding]) -> bool:
-    """Whether any of them refuses."""
+    """Return whether any of them refuses."""
     return any(finding.severity is Severity.DENY for finding in findings)
 
 

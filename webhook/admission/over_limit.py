@@ -65,7 +65,7 @@ class LimitReason(NamedTuple):
 
 
 def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Whether the requester may do without a confirmation."""
+    """Return whether the requester may do without a confirmation."""
     return not frozenset(context.policy.impact.break_glass_groups).isdisjoint(request.groups)
 
 
@@ -219,7 +219,7 @@ class TaintCheck:
         return tuple(dict.fromkeys([DeviceNames.of(each, inventory.servers) for each in selectors]))
 
     def left_at_once(self, inventory: Inventory, impact: Impact) -> bool:
-        """Whether a NoExecute rule may have been left as it is by the /mutate of any replica.
+        """Return whether a NoExecute rule may have been left as it is by the /mutate of any replica.
 
         Each leaves what the limit allows, by what it knows. What the in-tree controller deletes counts here, and not
         what was softened meanwhile.
@@ -414,7 +414,7 @@ def _driver_in(over: Mapping[str, _Over]) -> str:
 
 
 def are_softened(reasons: Iterable[PartReason]) -> bool:
-    """Whether /mutate softens NoExecute taints that are over the limit for these reasons."""
+    """Return whether /mutate softens NoExecute taints that are over the limit for these reasons."""
     return all(each.may_soften for each in reasons) and any(each.part.is_literal for each in reasons)
 
 
@@ -429,5 +429,5 @@ def _each_once(reasons: Sequence[PartReason]) -> tuple[PartReason, ...]:
 
 
 def _lenience(each: PartReason) -> tuple[bool, bool]:
-    """Whether the taint may be softened, and whether it is, by the entry of the policy that says so."""
+    """Return whether the taint may be softened, and whether it is, by the entry of the policy that says so."""
     return each.part.limits.softens, each.excused

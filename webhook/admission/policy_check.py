@@ -81,7 +81,7 @@ def policy_findings(
 
 
 def claims_matter(judge: Judge) -> bool:
-    """Whether the policy judges what claims ask for, so that their author matters."""
+    """Return whether the policy judges what claims ask for, so that their author matters."""
     return judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY
 
 
@@ -137,7 +137,7 @@ def _in_time(rulings: tuple[Ruling, ...], context: AdmissionContext) -> Iterator
 
 
 def _authorship(new: ResourceClaimTemplate, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
-    """Whether a new template names its sender as the author, as /mutate makes it do. A file is not sent yet."""
+    """Return whether a new template names its sender as the author, as /mutate makes it do. A file is not sent yet."""
     if context.offline or context.policy.mode is PolicyMode.OFF:
         return
     annotation = new.claim_meta.annotations.get(REQUESTED_BY)

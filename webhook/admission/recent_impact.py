@@ -56,7 +56,7 @@ def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check =
 
 
 def begins_to_act(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
-    """Whether a rule puts NoSchedule or NoExecute on devices, or evicts pods, that it spared before."""
+    """Return whether a rule puts NoSchedule or NoExecute on devices, or evicts pods, that it spared before."""
     rank = EFFECT_RANK.get(new.effective_effect, 0)
     if old is None or rank > EFFECT_RANK.get(old.effective_effect, 0):
         return rank > 0
@@ -135,13 +135,13 @@ def _hidden(inventory: Inventory, context: AdmissionContext, since: datetime) ->
 
 
 def _evicts_since(taint: Taint, since: datetime) -> bool:
-    """Whether the taint began to evict pods in the window, or is yet to begin."""
+    """Return whether the taint began to evict pods in the window, or is yet to begin."""
     added, start = taint.taint.time_added, taint.not_before
     return added is None or added >= since or (start is not None and start >= since)
 
 
 def yet_to_begin(inventory: Inventory, context: AdmissionContext) -> bool:
-    """Whether any rule evicts pods at a later time, by its `/not-before`."""
+    """Return whether any rule evicts pods at a later time, by its `/not-before`."""
     rules = chain(inventory.rules.values(), context.assumed)
     starts = [Taint.of_rule(rule, in_tree=context.in_tree).not_before for rule in rules]
     return any(start is not None and start > context.now for start in starts)

@@ -78,12 +78,12 @@ def softening_of(
 
 
 def _does_more(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> bool:
-    """Whether the guard judges it: what a rule did before and still does is not judged again."""
+    """Return whether the guard judges it: what a rule did before and still does is not judged again."""
     return old is None or not only_less(new, old) or asks_for_more(new, old, usual_rates(context))
 
 
 def _may_soften(reasons: Iterable[PartReason]) -> bool:
-    """Whether what is over the limit for these reasons may be softened, by the entries that say so."""
+    """Return whether what is over the limit for these reasons may be softened, by the entries that say so."""
     return all(each.may_soften for each in reasons)
 
 
@@ -204,7 +204,7 @@ def _without_times(entries: list[Any]) -> list[bytes]:
 def softening_of_patch(
     new: ResourceSlicePatch, old: ResourceSlicePatch | None, request: AdmissionRequest, context: AdmissionContext
 ) -> SofteningResult:
-    """Whether taints of a patch that is created (`old` is None) or updated become NoSchedule. Raises OutOfTime.
+    """Return whether taints of a patch that is created (`old` is None) or updated become NoSchedule. Raises OutOfTime.
 
     As with rules, the guard accepts what comes of it by the same entry of the policy, and annotation `softened-keys`
     makes it no milder. The rules of such taints have `/evict`.

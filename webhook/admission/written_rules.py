@@ -51,7 +51,7 @@ _RETRY: Final = "try again in a while"
 
 
 def is_written(new: object, request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Whether the patch controller writes a rule for a patch or for hardware.
+    """Return whether the patch controller writes a rule for a patch or for hardware.
 
     Nothing else was judged for a rule that may come of the policy's reactions, so such a rule is judged as any other,
     unless it has a patch or a rule as its controller, as then it is compared with that.
@@ -171,7 +171,7 @@ class _Written:
         yield from self._within(patch)
 
     def _within(self, patch: ResourceSlicePatch) -> Iterator[Finding]:
-        """Whether the patch puts the taint on all devices that the rule selects."""
+        """Return whether the patch puts the taint on all devices that the rule selects."""
         selector, name = self._new.selector, patch.meta.name
         if selector is None or not can_judge(selector):
             yield deny(SELECTOR, "must consist of names")
@@ -250,7 +250,7 @@ class _Written:
     def _like(
         self, like: DeviceTaintRule, what: str, annotations: Mapping[str, str] | None = None
     ) -> Iterator[Finding]:
-        """Whether it does no more than a rule like it on the same devices."""
+        """Return whether it does no more than a rule like it on the same devices."""
         new, old = self._new, self._old
         if not is_same_taint(new.taint, like.taint):
             yield deny(TAINT, f"must be that of {what}")

@@ -93,7 +93,7 @@ _RFC3339: Final = re.compile(
 
 
 def is_being_deleted(value: JSON) -> bool:
-    """Whether an object as JSON has a deletionTimestamp: it is gone once its finalizers are."""
+    """Return whether an object as JSON has a deletionTimestamp: it is gone once its finalizers are."""
     meta = value.get("metadata") if isinstance(value, dict) else None
     return isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
 

@@ -116,7 +116,7 @@ class WebhookConfiguration:
         return StoredBundles(bundles, configuration.metadata.resource_version)
 
     async def is_registered(self) -> bool:
-        """Whether it exists, with every entry that an installation has."""
+        """Return whether it exists, with every entry that an installation has."""
         there = await self.read() is not None
         return there and {*ENTRIES[self.resource]} <= {name.partition(".")[0] for name in self._webhooks}
 

@@ -176,7 +176,7 @@ class Leadership:
     # --- one attempt -----------------------------------------------------------------------------
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Whether this process holds the lease now."""
+        """Return whether this process holds the lease now."""
         began = self._clock()  # the others count from when they see the record, which is later
         try:
             await self._write()

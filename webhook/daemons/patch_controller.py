@@ -77,7 +77,7 @@ class ControllerParts:
 
 
 def _is_news(known: StoredRule, new: StoredRule) -> bool:
-    """Whether it is another rule of that name, or a later version."""
+    """Return whether it is another rule of that name, or a later version."""
     return known.meta.uid != new.meta.uid or is_newer(new.meta.resource_version, known.meta.resource_version)
 
 
@@ -152,7 +152,7 @@ class PatchController:
             self._look_at(concerned)
 
     def has_seen(self, written: StoredRule) -> bool:
-        """Whether the watch was faster than the answer to a write: what is known of that rule is right then.
+        """Return whether the watch was faster than the answer to a write: what is known of that rule is right then.
 
         A rule that is not known was deleted after that write. It would never be made again if it counted as stored.
         """
@@ -229,7 +229,7 @@ class PatchController:
         return plan_of(uid, self.book, self.index, parts.ceiling, parts.now(), patches_served=served)
 
     def _may_write(self) -> bool:
-        """Whether plans still hold: nothing has changed that the index has not seen, and this process leads."""
+        """Return whether plans still hold: nothing has changed that the index has not seen, and this process leads."""
         return self._idle.is_set() and self._parts.current() and self._parts.leads()
 
     async def _apply(self, uid: str) -> tuple[str, str]:

@@ -527,7 +527,7 @@ class CeilingGroups:
         return self._deps.patches().get(origin.name) if self._is_there(origin) else None
 
     def _is_there(self, origin: RuleOrigin) -> bool:
-        """Whether the patch or rule is known."""
+        """Return whether the patch or rule is known."""
         known = self._deps.patches() if origin.patch else self._deps.inventory.rules
         found = known.get(origin.name)
         return found is not None and found.meta.uid == origin.uid

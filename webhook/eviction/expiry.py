@@ -70,7 +70,7 @@ def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
 
 
 def is_announced(known: Condition, rule: DeviceTaintRule) -> bool:
-    """Whether the condition says that this generation of the rule is about to be taken back.
+    """Return whether the condition says that this generation of the rule is about to be taken back.
 
     Taking a rule back moves its generation, so that has not happened yet.
     """
@@ -137,7 +137,7 @@ def stale_steps(
 
 
 def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
-    """Whether a device that the rule selects is allocated; true if the selector cannot be judged."""
+    """Return whether a device that the rule selects is allocated; true if the selector cannot be judged."""
     selector = rule.selector
     if selector is None:
         return False
@@ -147,7 +147,7 @@ def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
 
 
 def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
-    """Whether the rule selects a published or allocated device."""
+    """Return whether the rule selects a published or allocated device."""
     published = rule.selector is not None and is_published(inventory, DeviceNames.of(rule.selector))
     return published or in_use(inventory, rule)
 
@@ -247,7 +247,7 @@ class RuleExpiry:
         return what, seconds
 
     def _awaits_watch(self, rule: DeviceTaintRule) -> bool:
-        """Whether the rule was taken back, and the watch does not show that yet."""
+        """Return whether the rule was taken back, and the watch does not show that yet."""
         if rule.generation != self._taken_back or not acts(rule.taint.effect):
             self._taken_back = None
         return self._taken_back is not None

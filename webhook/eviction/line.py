@@ -73,7 +73,7 @@ class Line:
         return len(self._at)
 
     def __contains__(self, uid: object) -> bool:
-        """Whether a pod is in line."""
+        """Return whether a pod is in line."""
         return uid in self._at
 
     def pods(self) -> Iterator[tuple[str, Wait | None]]:
@@ -244,6 +244,6 @@ def _freed_by(limit: Limit) -> tuple[str, str] | None:
 
 
 def _alike(old: Unit, new: Unit) -> bool:
-    """Whether the same limits concern both."""
+    """Return whether the same limits concern both."""
     said = [[(id(each.pod), each.profile) for each in unit.members] for unit in (old, new)]
     return said[0] == said[1]

@@ -260,7 +260,7 @@ class _Pass:
         return is_leaving(pod) or pod.meta.uid in self.granted
 
     def _was_counted(self, pod: Pod) -> bool:
-        """Whether a pod counts as evicted for good, also if it stands undeleted and is evicted once more."""
+        """Return whether a pod counts as evicted for good, also if it stands undeleted and is evicted once more."""
         failure = self.ledger.failures.get(pod.meta.uid)
         return self._leaves(pod) or (failure is not None and failure.undeleted)
 
@@ -405,7 +405,7 @@ class _Pass:
     # --- when ------------------------------------------------------------------------------------
 
     def _may_go(self, unit: Unit) -> bool:
-        """Whether all of a unit may go now; notes what its pods wait for."""
+        """Return whether all of a unit may go now; notes what its pods wait for."""
         now, waits = self.moment.now, dict[str, Wait]()
         for each in unit.members:
             wait = self._alone(each)

@@ -50,7 +50,7 @@ _FALSE: Final = frozenset({ReleasedReason.IN_USE, ReleasedReason.DEVICES_OPEN})
 
 
 def is_true(conditions: Iterable[Condition]) -> bool:
-    """Whether the conditions say that the devices are released."""
+    """Return whether the conditions say that the devices are released."""
     known = condition_of(conditions, RELEASED)
     return known is not None and known.status == "True"
 
@@ -261,7 +261,7 @@ class ReleasedConditions:
         return ReleasedReason.RELEASED if published else ReleasedReason.NO_DEVICES
 
     def _settled(self, rule: DeviceTaintRule, seen_at: float) -> bool:
-        """Whether all allocations are known that schedulers made before they saw the taint."""
+        """Return whether all allocations are known that schedulers made before they saw the taint."""
         known = condition_of(rule.conditions, RELEASED)
         if known is not None and known.status == "True" and known.observed_generation == rule.generation:
             return True  # this process or its predecessor has made sure

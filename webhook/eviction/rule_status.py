@@ -162,7 +162,7 @@ class RuleStatusUpdater:
         return any(shown.get(each.type) != without_time(each) for each in state.written)
 
     def _begin_generation(self, rule: DeviceTaintRule, state: _RuleState, now: float) -> bool:
-        """Whether no condition was written for this generation yet."""
+        """Return whether no condition was written for this generation yet."""
         if state.generation == rule.generation:
             return False
         state.generation, state.seen_at, state.forecast = rule.generation, now, None
@@ -172,7 +172,7 @@ class RuleStatusUpdater:
         return True
 
     def _may_write(self, conditions: list[Condition]) -> bool:
-        """Whether this process may write these now: its inventory may be out of date, or its lease lost."""
+        """Return whether this process may write these now: its inventory may be out of date, or its lease lost."""
         if not self._deps.leads():
             return False
         return self._deps.trusted() or not (
@@ -246,7 +246,7 @@ class RuleStatusUpdater:
         return _ConditionsToWrite(conditions, _earliest(*waits))
 
     def _counts_all(self, rule: DeviceTaintRule, planned: int) -> bool:
-        """Whether a count by the plan of this revision has missed no pod that the rule has come to hit since."""
+        """Return whether a count by the plan of this revision has missed no pod that the rule has come to hit since."""
         core, affected = self._core, self._core.affected
         known = core.planned == planned and not affected.pending and not affected.whole
         grown = affected.grown_by(rule.meta.uid)
@@ -305,7 +305,7 @@ class RuleStatusUpdater:
         return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds
 
     def _stalled(self, state: _RuleState, progress: Progress, evicted: int) -> bool:
-        """Whether limits have let no pod of the rule go for a while; a limit at work is no news."""
+        """Return whether limits have let no pod of the rule go for a while; a limit at work is no news."""
         now = self._deps.clock.seconds()
         if not progress.limited or state.moved != evicted:
             state.moved, state.moved_at = evicted, now

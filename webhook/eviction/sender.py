@@ -111,11 +111,11 @@ class Sender:
     # --- may it go -------------------------------------------------------------------------------
 
     def _goes(self, sending: _Sending) -> bool:
-        """Whether all of it goes, in the way that was decided."""
+        """Return whether all of it goes, in the way that was decided."""
         return self._goes_its_way(sending, sending.unit.members) and self._planner.goes(sending.unit)
 
     def _goes_its_way(self, sending: _Sending, pods: Iterable[Going]) -> bool:
-        """Whether pods of a unit are still to be asked for, or to be deleted, as was decided."""
+        """Return whether pods of a unit are still to be asked for, or to be deleted, as was decided."""
         self._room.begin(Moment(self._deps.clock.now(), self._deps.clock.seconds()))
         asked = self._room.asked_by(sending.unit)
         return not self.stopping and all((each.uid in asked) is (each.uid not in sending.deleted) for each in pods)
@@ -132,7 +132,7 @@ class Sender:
         return not any(self._shortage(limit, number) for limit, number in needed.items())
 
     def _wanted(self, sending: _Sending, each: Going) -> bool:
-        """Whether the pod is to go, asked as its request is written: for the rules that hit it then."""
+        """Return whether the pod is to go, asked as its request is written: for the rules that hit it then."""
         if sending.number in self._ledger.begun:
             goes = self._goes_its_way(sending, [each]) and self._planner.goes_alone(each)
         else:

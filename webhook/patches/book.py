@@ -41,7 +41,7 @@ from webhook.patches.stored import (
 
 
 def has_hardware_scope(stored: StoredRule) -> bool:
-    """Whether a rule asks for its siblings, and may.
+    """Return whether a rule asks for its siblings, and may.
 
     Rules that the controller made never expand again, and only a rule for devices by name can select one part of a
     piece of hardware and not the other. A rule that does not act has none either.
@@ -59,7 +59,7 @@ def has_hardware_scope(stored: StoredRule) -> bool:
 
 
 def looks_at(stored: StoredRule, pool: PoolId) -> bool:
-    """Whether the siblings of a rule depend on a pool."""
+    """Return whether the siblings of a rule depend on a pool."""
     selector = stored.rule.selector
     return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
 

@@ -132,7 +132,7 @@ class FilterMatch:
         )
 
     def concerns_driver(self, driver: str) -> bool:
-        """Whether it may select devices of a driver."""
+        """Return whether it may select devices of a driver."""
         return self.selector.driver in (None, driver)
 
     # --- what it selects -------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def tests_of(
 
 
 def satisfies(device: PublishedDevice, tests: Sequence[PlacedTest]) -> bool:
-    """Whether all tests select the device; none after the first that does not. Raises: FailedSelectorError."""
+    """Return whether all tests select the device; none after the first that does not. Raises: FailedSelectorError."""
     for where, _, test in tests:
         try:
             if not test.selects(device):

@@ -195,7 +195,7 @@ class PatchIndex:
         return self._contests.left_of(origin, patch)
 
     def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
-        """Whether a taint of a patch counts on a published device that has the names in a selector."""
+        """Return whether a taint of a patch counts on a published device that has the names in a selector."""
         known = self._patches.get(patch)
         if known is None or origin not in origins_of(known):
             return False

@@ -66,7 +66,7 @@ class Overridden(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the driver was last answered, if that was not its own value; it has adopted that."""
 
     def echoes(self, value: JSON, kind: str) -> bool:
-        """Whether a value that is sent need not be the driver's own."""
+        """Return whether a value that is sent need not be the driver's own."""
         return any(each is not UNSET and same(kind, each, value) for each in (self.now, self.sent))
 
     @property
@@ -122,7 +122,7 @@ def _items(value: Any) -> list[tuple[str, Any]]:
 
 
 def _is_value(kind: str, value: dict[str, JSON] | UnsetType | None) -> bool:
-    """Whether an API server would take it: what is put back must not make a slice invalid."""
+    """Return whether an API server would take it: what is put back must not make a slice invalid."""
     if value is UNSET or value is None:
         return True
     if kind == CAPACITY:
@@ -209,7 +209,7 @@ def put(settings: dict[Setting, JSON], setting: Setting, value: JSON) -> None:
 
 
 def same(kind: str, one: JSON, other: JSON) -> bool:
-    """Whether two values are the same to an API server, which writes quantities in its own way."""
+    """Return whether two values are the same to an API server, which writes quantities in its own way."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(kind, one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

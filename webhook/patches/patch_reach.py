@@ -218,7 +218,7 @@ def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tup
 
 
 def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[DeviceTaintRule]) -> bool:
-    """Whether a patch has rules for all that it says: one for each taint will do, or those are stored.
+    """Return whether a patch has rules for all that it says: one for each taint will do, or those are stored.
 
     If it needs more than it may have, it has none.
     """
@@ -273,7 +273,7 @@ def added_rules(
 
 
 def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: Iterable[float]) -> bool:
-    """Whether an update of a patch can only taint less, whatever devices and other patches there are."""
+    """Return whether an update of a patch can only taint less, whatever devices and other patches there are."""
     if new.priority > old.priority or not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector()):
         return False
     rates, were = tuple(usual_rates), [_without_devices(each) for each in nominal_rules(old)]
@@ -288,7 +288,7 @@ def patch_skips_a_step(new: ResourceSlicePatch, old: ResourceSlicePatch | None) 
 
 
 def judged_whole(new: ResourceSlicePatch, old: ResourceSlicePatch, known: Iterable[ResourceSlicePatch]) -> bool:
-    """Whether admission has judged an update of a patch for every pod that it evicts; `known`: all patches.
+    """Return whether admission has judged an update of a patch for every pod that it evicts; `known`: all patches.
 
     It judges what an update adds. That is all of it if each taint that evicts is another one than before, or if the
     patch moves to other names where no other patch takes precedence. Of any other update it may have judged nothing.
@@ -365,7 +365,7 @@ def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, judged: dat
 def _does_as_much(
     other: ResourceSlicePatch, rival: DeviceTaint, patch: ResourceSlicePatch, taint: DeviceTaint, since: datetime
 ) -> bool:
-    """Whether a taint evicts, by the same evictor and no later, whom one of its key and effect would evict."""
+    """Return whether a taint evicts, by the same evictor and no later, whom one of its key and effect would evict."""
     softened = patch.is_softened(taint)
     if rival.value != taint.value or softened > other.is_softened(rival):
         return False
@@ -376,7 +376,7 @@ def _does_as_much(
 
 
 def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
-    """Whether there can be devices that have the names in both selectors."""
+    """Return whether there can be devices that have the names in both selectors."""
     pairs = ((one.driver, other.driver), (one.pool, other.pool), (one.device, other.device))
     return all(first is None or second is None or first == second for first, second in pairs)
 

@@ -98,7 +98,7 @@ class ReactionRule(msgspec.Struct, frozen=True):
         return found | ({EVICT: "true"} if self.level is ReactionLevel.EMPTY else {})
 
     def is_stored_as(self, rule: DeviceTaintRule) -> bool:
-        """Whether the stored rule of this name needs no write.
+        """Return whether the stored rule of this name needs no write.
 
         A rule that `/mutate` softened is what it should be: written again it would be softened again.
         """
@@ -113,7 +113,7 @@ class ReactionRule(msgspec.Struct, frozen=True):
         )
 
     def has_surplus_in(self, rule: DeviceTaintRule) -> bool:
-        """Whether the stored rule of this name has what it should not have, and what others may have added.
+        """Return whether the stored rule of this name has what it should not have, and what others may have added.
 
         Server-side apply would leave that alone.
         """
@@ -142,7 +142,7 @@ def noted_on(rule: DeviceTaintRule) -> ReactionRule | None:
 
 
 def is_named_for(rule: DeviceTaintRule) -> bool:
-    """Whether a rule has the name that goes with its reasons: one of a reaction, as it is or edited by hand."""
+    """Return whether a rule has the name that goes with its reasons: one of a reaction, as it is or edited by hand."""
     about, _ = _decoded(rule.meta.annotations.get(REASONS, ""))
     return about is not None and number_of(rule.meta.name, reaction_rule_name(about)) > 0
 
@@ -253,11 +253,11 @@ class SignalMatcher:
         self._values = TextSet(("*",) if reaction.value is None else (reaction.value,))
 
     def goes_by(self, key: str, value: str) -> bool:
-        """Whether it looks for taints of this key and value."""
+        """Return whether it looks for taints of this key and value."""
         return self._keys.holds(key) and self._values.holds(value)
 
     def matches(self, taint: DeviceTaint) -> bool:
-        """Whether it looks for this taint. An effect that is not known acts as None but is not taken for it."""
+        """Return whether it looks for this taint. An effect that is not known acts as None but is not taken for it."""
         return taint.effect == self._effect and self.goes_by(taint.key, taint.value)
 
 

@@ -156,7 +156,7 @@ class SliceLedger:
         return {patch for name in slices if name in self._entries for patch in self._entries[name].patches}
 
     def sets(self, patch: str) -> bool:
-        """Whether it sets attributes or capacity at all."""
+        """Return whether it sets attributes or capacity at all."""
         return patch in self._patches
 
     def of(self, patch: str) -> PatchInSlices:

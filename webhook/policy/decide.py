@@ -134,7 +134,7 @@ class Judge:
         return mode.at_most(PolicyMode.WARN) if updating else mode
 
     def mode_turns_down(self, *, generated: bool, updating: bool) -> bool:
-        """Whether `mode: warn`, and nothing else, turns refusals of claims into warnings."""
+        """Return whether `mode: warn`, and nothing else, turns refusals of claims into warnings."""
         enforced = self.policy.generated_claims is PolicyMode.ENFORCE or not generated
         return self.policy.mode is PolicyMode.WARN and enforced and not updating
 

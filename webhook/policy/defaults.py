@@ -51,7 +51,7 @@ def defaults_for(  # noqa: PLR0913 -- the last by name
 
 
 def overlap(one: DeviceToleration, other: DeviceToleration) -> bool:
-    """Whether there is a taint that both tolerate."""
+    """Return whether there is a taint that both tolerate."""
     return (
         (not one.key or not other.key or one.key == other.key)
         and (not one.effect or not other.effect or one.effect == other.effect)

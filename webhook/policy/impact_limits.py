@@ -32,7 +32,7 @@ def limits_for(
 
 
 def may_confirm(impact: ImpactSettings, requester: Requester) -> bool:
-    """Whether the policy lets the requester confirm an impact."""
+    """Return whether the policy lets the requester confirm an impact."""
     return impact.confirmers is None or _compiled(impact.confirmers).matches(requester, allowing=True)
 
 

@@ -31,7 +31,7 @@ class NamespaceMatcher:
         self._labels = LabelMatcher(match) if match.labels or match.expressions else None
 
     def matches(self, name: str, facts: NamespaceFacts | None, *, allowing: bool) -> bool:
-        """Whether the namespace matches. Unknown labels match a rule that refuses, and none that allows."""
+        """Return whether the namespace matches. Unknown labels match a rule that refuses, and none that allows."""
         if not self.names.holds(name) or (self._except is not None and self._except.holds(name)):
             return False
         if self._labels is None:
@@ -49,7 +49,7 @@ class LabelMatcher:
         self._expressions = match.expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels has all of them."""
+        """Return whether an object with these labels has all of them."""
         for key, values in self._labels:
             value = labels.get(key)
             if value is None or not values.holds(value):
@@ -99,7 +99,7 @@ class DriverMatcher:
         self.everything = self.texts.everything
 
     def matches(self, drivers: Iterable[str] | None, *, allowing: bool) -> bool:
-        """Whether one of the drivers matches (refusing), or all of them do (allowing)."""
+        """Return whether one of the drivers matches (refusing), or all of them do (allowing)."""
         if self.everything:
             return True
         if drivers is None:
@@ -122,7 +122,7 @@ class TolerationMatcher:
         self._at_most = match.at_most
 
     def intersects(self, toleration: DeviceToleration) -> bool:
-        """Whether it tolerates one of these taints, and one with NoExecute for longer than `above`."""
+        """Return whether it tolerates one of these taints, and one with NoExecute for longer than `above`."""
         if toleration.key and not self.keys.holds(toleration.key):
             return False
         if toleration.operator != EXISTS and not self.values.holds(toleration.value):
@@ -133,7 +133,7 @@ class TolerationMatcher:
         return NO_EXECUTE in effects and _longer(toleration, self._above)
 
     def contains(self, toleration: DeviceToleration) -> bool:
-        """Whether it tolerates nothing but these taints, and those with NoExecute no longer than `at_most`."""
+        """Return whether it tolerates nothing but these taints, and those with NoExecute no longer than `at_most`."""
         if not (self.keys.holds(toleration.key) if toleration.key else self.keys.everything):
             return False
         if not (self.values.everything if toleration.operator == EXISTS else self.values.holds(toleration.value)):
@@ -212,13 +212,13 @@ class Matcher:
         return self.admin_access is None and self.classes.everything and self.drivers.everything and self.taints is None
 
     def covers_scope(self, scope: Scope, check: Check = unchecked) -> bool:
-        """Whether requester and namespace match."""
+        """Return whether requester and namespace match."""
         if self.names is not None and not self.names.matches(scope.namespace, scope.facts, allowing=self.allowing):
             return False
         return self.requesters is None or self.requesters.matches(scope.requester, allowing=self.allowing, check=check)
 
     def covers(self, target: Target, toleration: DeviceToleration | None) -> bool:
-        """Whether the request and the toleration match; None is the request itself."""
+        """Return whether the request and the toleration match; None is the request itself."""
         if self.admin_access is not None and self.admin_access is not target.admin_access:
             return False
         if not self.classes.holds(target.device_class):
@@ -230,7 +230,7 @@ class Matcher:
         return self.taints.contains(toleration) if self.allowing else self.taints.intersects(toleration)
 
     def covers_taint(self, place: Placement, taint: DeviceTaint) -> bool:
-        """Whether the taint on those devices matches."""
+        """Return whether the taint on those devices matches."""
         if self.evict is not None and self.evict is not place.evict:
             return False
         for patterns, name in ((self.drivers, place.driver), (self.pools, place.pool)):
@@ -242,7 +242,7 @@ class Matcher:
         return keys.holds(taint.key) and values.holds(taint.value) and self._covers_effects(place, taint, effects)
 
     def _covers_effects(self, place: Placement, taint: DeviceTaint, effects: frozenset[str]) -> bool:
-        """Whether the effects match. A NoSchedule taint that our worker evicts for counts as NoExecute too."""
+        """Return whether the effects match. A NoSchedule taint that our worker evicts for counts as NoExecute too."""
         if not effects:
             return True
         emptied = place.evict and taint.effect == NO_SCHEDULE

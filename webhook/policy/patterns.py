@@ -69,15 +69,15 @@ class TextSet:
         self.globs = [Glob(pattern) for pattern in patterns if pattern not in self.exact]
 
     def holds(self, text: str) -> bool:
-        """Whether the text is in the set."""
+        """Return whether the text is in the set."""
         return self.everything or text in self.exact or any(glob.matches(text) for glob in self.globs)
 
     def holds_any(self, texts: Iterable[str]) -> bool:
-        """Whether any of the texts is in the set."""
+        """Return whether any of the texts is in the set."""
         return any(self.holds(text) for text in texts)
 
     def holds_any_of(self, texts: Texts, check: Check) -> bool:
-        """Whether any of many texts is in the set."""
+        """Return whether any of many texts is in the set."""
         check()
         if self.everything:
             return bool(texts)

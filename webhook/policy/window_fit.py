@@ -29,7 +29,7 @@ class Leaving(NamedTuple):
 
 
 def has_windows(profiles: Iterable[EvictionProfile]) -> bool:
-    """Whether there is anything to say about any pod."""
+    """Return whether there is anything to say about any pod."""
     return any(each.windows or each.skips for each in profiles)
 
 

@@ -307,6 +307,6 @@ class RecentTaints:
             self._gone.popitem(last=False)
 
     def had(self, driver: str, pool: str, identity: TaintId) -> bool:
-        """Whether a slice of the pool had the taint within that time."""
+        """Return whether a slice of the pool had the taint within that time."""
         at = self._gone.get((driver, pool, identity))
         return at is not None and self._clock() - at <= TAINTS_KEPT_SECONDS

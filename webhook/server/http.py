@@ -276,7 +276,7 @@ class Reviews:
         return await _run_in(lane, work, body, budget)
 
     async def _look_up(self, misses: Misses, budget: Budget) -> bool:
-        """Whether the cluster had anything new to say about names that were missing."""
+        """Return whether the cluster had anything new to say about names that were missing."""
         look_up = self._state.look_up
         if look_up is None:
             return False

@@ -187,7 +187,7 @@ class RuleObserver:
         assumed.began(new, names, victims_of(new, self._inventory, in_tree=in_tree))
 
     def _follows(self) -> bool:
-        """Whether the inventory was complete once."""
+        """Return whether the inventory was complete once."""
         if not self._followed:
             sight = self._state.sight
             self._followed = sight is not None and sight().inventory is not None

@@ -139,7 +139,7 @@ def key_of(meta: Named) -> str:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Whether one resource version comes after another.
+    """Return whether one resource version comes after another.
 
     They are numbers that grow (KEP-5504 promises it); should they be anything else, whatever differs is newer.
     """

@@ -209,7 +209,7 @@ class Reflector(Generic[V]):
                 await self._recover(error)
 
     def _may_resume(self, error: ClusterError) -> bool:
-        """Whether to watch again from the last version, although this watch failed."""
+        """Return whether to watch again from the last version, although this watch failed."""
         if error.code == HTTPStatus.TOO_MANY_REQUESTS:
             return True  # only busy: nothing was missed yet, and a list would be harder on the server than a watch
         self._broken += 1

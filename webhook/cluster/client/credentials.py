@@ -266,7 +266,7 @@ def find_credentials(
 
 
 def _there(path: str) -> bool:
-    """Whether the file exists; one that cannot be checked counts, and is reported when it is read."""
+    """Return whether the file exists; one that cannot be checked counts, and is reported when it is read."""
     try:
         os.stat(path)  # noqa: PTH116 -- Path.exists takes more for an absence
     except (FileNotFoundError, NotADirectoryError):
@@ -277,7 +277,7 @@ def _there(path: str) -> bool:
 
 
 def _in_pod(environment: Mapping[str, str], folder: Path) -> bool:
-    """Whether this runs in a pod, by the checks of client-go."""
+    """Return whether this runs in a pod, by the checks of client-go."""
     return _has_address(environment) and (folder / "token").is_file()
 
 

@@ -83,7 +83,7 @@ def _not_written(error: OSError, code: int) -> int:
 
 
 def without_output() -> bool:
-    """Whether standard output is closed (`>&-`); a standard error that is closed is opened to nowhere."""
+    """Return whether standard output is closed (`>&-`); a standard error that is closed is opened to nowhere."""
     if sys.stderr is None:  # Python's types say that this cannot be
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for as long as we run
     return sys.stdout is None
@@ -143,7 +143,7 @@ def write_reports(targets: Sequence[ReportTarget], render: Callable[[ReportTarge
 
 
 def _written(file: str, content: str) -> bool:
-    """Whether the file could be written; if not, standard error says why."""
+    """Return whether the file could be written; if not, standard error says why."""
     try:
         Path(file).write_bytes(content.encode())
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

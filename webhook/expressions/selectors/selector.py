@@ -67,7 +67,7 @@ class Selector:
         self.reads = reads
 
     def matches(self, device: SelectedDevice, budget: StepBudget | None = None) -> bool:
-        """Whether it selects the device.
+        """Return whether it selects the device.
 
         A `budget` is for all evaluations of a pass together: how many steps they may take, each about a unit of cost
         and 0.3 µs. Without one, an evaluation may take as many as the API server allows it.
