@@ -306,15 +306,18 @@ def test_unknown_fields_are_read_in_as_many_steps_however_many_there_are() -> No
 def test_labels_of_a_rule_are_read_in_as_many_steps_however_many_there_are() -> None:
     def bytes_made(most: int) -> int:
         manifest = make_rule(meta={"name": "r", "labels": {f"l{number}": "v" for number in range(most)}})
-        decode_rule(Reader.of(manifest, []))
-        tracemalloc.start()
-        try:
-            decode_rule(Reader.of(manifest, []))
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        made = []
+        for _ in range(5):  # another thread of the test runner may allocate meanwhile, which only adds
+            tracemalloc.start()
+            try:
+                decode_rule(Reader.of(manifest, []))
+                made.append(tracemalloc.get_traced_memory()[1])
+            finally:
+                tracemalloc.stop()
+        return min(made)
 
-    assert bytes_made(20_000) < 2 * bytes_made(20)
+    # A copy of their names alone takes 160,000 bytes.
+    assert bytes_made(20_000) < bytes_made(20) + 20_000
 
 
 @pytest.mark.parametrize(
