@@ -27,6 +27,8 @@ WHOLE: Final = 26
 WITHOUT_ONE: Final = 3
 RANKS: Final = 4
 """Of the job that has to wait. The other may be seen before it goes: that depends on when the drain looks."""
+LOOKS: Final = 4
+"""Of the drain, of which each has a line; on a busy machine there are more."""
 MOST_LINES: Final = 120
 """Of the tour, on a terminal of 100 columns."""
 _LINES: Final = 60
@@ -143,13 +145,15 @@ def test_tour_is_short_and_goes_on_until_it_is_interrupted_and_leaves_nothing_be
     ):
         try:
             wait_until(
-                lambda: "to stop all of it" in output.read_text() or demo.poll() is not None, "kept", seconds=900
+                lambda: "to stop all of it" in output.read_text() or demo.poll() is not None, "kept", seconds=1800
             )
             shown = output.read_text()
             tour = shown.partition("\nEverything goes on running.")[0]
             assert re.findall(r"^(\d+)\. ", tour, re.MULTILINE) == [str(n + 1) for n in range(SCENES)], shown
             waits = tour.count("is blocked: disruption budget ranks")  # two lines each; at least one job waits
-            assert len(tour.splitlines()) - 2 * max(0, waits - RANKS) < MOST_LINES  # one more if it is not kept running
+            looks = len(re.findall(r"^ *\d+ pods? to evict\b", tour, re.MULTILINE))
+            more = 2 * max(0, waits - RANKS) + max(0, looks - LOOKS)
+            assert len(tour.splitlines()) - more < MOST_LINES  # one more if it is not kept running
             assert f"kube-apiserver {assets.version}" in tour
             assert " times; 0 calls failed." in unwrapped(tour)
             kubeconfig = re.findall(r"export KUBECONFIG=(\S+)", shown)[0]
@@ -159,7 +163,7 @@ def test_tour_is_short_and_goes_on_until_it_is_interrupted_and_leaves_nothing_be
             assert {"kube-apiserver", "webhook", "evict", "patch"} <= processes.keys()
         finally:
             demo.send_signal(signal.SIGINT)
-            _, errors = demo.communicate(timeout=120)
+            _, errors = demo.communicate(timeout=600)
     assert (demo.returncode, errors) == (0, ""), output.read_text()[-4000:]
     assert not Path(kubeconfig).parent.exists()
     for pid in processes.values():

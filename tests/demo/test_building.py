@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,9 +79,17 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBuilds:
     return made
 
 
-def _after(step: Callable[[], None], seconds: float = 0.5) -> None:
-    """Runs a step a little later, in another thread."""
-    threading.Timer(seconds, step).start()
+class _Watched(io.StringIO):
+    """Tells what is written to it."""
+
+    def __init__(self, written: Callable[[str], None]) -> None:
+        super().__init__()
+        self._written = written
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        self._written(text)
+        return count
 
 
 # --- the order ----------------------------------------------------------------------------------
@@ -114,10 +121,12 @@ def chapters(*names: str) -> tuple[Chapter, ...]:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch, fake: FakeBuilds) -> Callable[..., tuple[int, str]]:
-    """Plays the demo with stages that do nothing; `during` is called with each command."""
+    """Plays the demo with stages that do nothing; `during` is called with each command, `written` with each text."""
 
-    def play(during: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
-        stream = io.StringIO()
+    def play(
+        during: Callable[[str], None] = lambda _: None, written: Callable[[str], None] = lambda _: None
+    ) -> tuple[int, str]:
+        stream = _Watched(written)
 
         @contextlib.contextmanager
         def stage(*_: Any) -> Iterator[EmptyStage]:
@@ -149,12 +158,13 @@ def _marks(text: str, *marks: str) -> list[int]:
 def test_chapters_without_a_cluster_come_first_then_the_wait_then_the_cluster(
     played: Callable[..., tuple[int, str]], fake: FakeBuilds
 ) -> None:
-    def during(command: str) -> None:
-        if command == "two":
-            _after(fake.go_on)
-            _after(fake.end, 1.0)
+    def written(text: str) -> None:
+        if "Waiting" in text:
+            fake.go_on()
+        elif "step 2" in text:
+            fake.end()
 
-    code, text = played(during)
+    code, text = played(written=written)
     assert code == 0
     places = _marks(
         text,
