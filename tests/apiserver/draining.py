@@ -43,7 +43,7 @@ def draining(plane: ControlPlane) -> Iterator[Drain]:
         ward.admit("later", AN_HOUR)
         _guard(plane, ward)
         rule = ward.taint()
-        wait_until(lambda: ward.condition(rule).get("message", "").startswith(_SAID), _SAID, seconds=60)
+        wait_until(lambda: ward.condition(rule).get("message", "").startswith(_SAID), _SAID)
         yield Drain(plane, ward, rule)
 
 

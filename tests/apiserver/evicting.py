@@ -86,7 +86,7 @@ class EvictProcess:
             *self._arguments,
         ]
         self.process = Process(
-            "evict", command, self.folder / "evict.log", environment=our_environment(), grace_seconds=90
+            "evict", command, self.folder / "evict.log", environment=our_environment(), grace_seconds=180
         )
         return self
 

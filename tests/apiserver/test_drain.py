@@ -92,8 +92,9 @@ class Shelf:
 
     def _free(self) -> None:
         while not self._over.wait(0.3):
+            claims = self.client.get(self.claims).items  # first: who reserves one is there before
             alive = {each["metadata"]["name"] for each in self.client.get(self.pods).items}
-            for claim in self.client.get(self.claims).items:
+            for claim in claims:
                 users = [each["name"] for each in claim.get("status", {}).get("reservedFor", [])]
                 if users and not alive.intersection(users):
                     free = {"status": {"allocation": None, "reservedFor": None}}
@@ -170,13 +171,18 @@ class Verbs(NamedTuple):
         return Ended(code, said.out, said.err)
 
     def drain(self, *words: str) -> Ended:
-        return self("drain", "--interval=1", "--timeout=90s", *words)
+        return self("drain", "--interval=1", "--timeout=300s", *words)
 
 
 @pytest.fixture
-def verb(plane_at_work: ControlPlane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Verbs:
-    monkeypatch.setattr(drain, "_SETTLE_SECONDS", 3.0)
+def verb(plane_at_work: ControlPlane, capsys: pytest.CaptureFixture[str]) -> Verbs:
     return Verbs(plane_at_work, capsys)
+
+
+@pytest.fixture
+def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a claim stays allocated for good; others are freed in less, also by a machine that pauses."""
+    monkeypatch.setattr(drain, "_SETTLE_SECONDS", 8.0)
 
 
 @pytest.fixture
@@ -272,7 +278,7 @@ def test_what_comes_to_the_node_meanwhile_is_drained_too(shelf: Shelf, verb: Ver
     shelf.run("stays", (shelf.port, "fabric", "port-1"), node=shelf.other)
 
     def happen() -> None:
-        wait_until(lambda: bool(shelf.rules()), "the drain is under way", seconds=60)
+        wait_until(lambda: bool(shelf.rules()), "the drain is under way")
         shelf.withdraw(shelf.card)
         shelf.run("late", (shelf.port, "fabric", "port-0"))
         _ = shelf.client.patch(f"{shelf.pods}/held", {"metadata": {"annotations": {HOLD: None}}}).object
@@ -285,6 +291,7 @@ def test_what_comes_to_the_node_meanwhile_is_drained_too(shelf: Shelf, verb: Ver
     assert set(shelf.rules().values()) == {f"{shelf.card}/{shelf.node}", f"{shelf.port}/fabric/port-0"}
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 @pytest.mark.parametrize("pool", ["", "fabric"])
 def test_monitors_with_admin_access_count_unless_they_are_ignored(pool: str, shelf: Shelf, verb: Verbs) -> None:
     """Those of devices that other nodes can use as well are not tainted for it."""
@@ -303,6 +310,7 @@ def test_monitors_with_admin_access_count_unless_they_are_ignored(pool: str, she
     assert shelf.present() == ({"monitor", "stays"} if pool else {"monitor"})
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 def test_pod_of_another_owner_with_admin_access_is_not_ignored(shelf: Shelf, verb: Verbs) -> None:
     shelf.publish(shelf.card, "card-0")
     shelf.run("monitor", (shelf.card, shelf.node, "card-0"), admin=True, tolerations=(ALL,))

@@ -102,7 +102,7 @@ def rule_that_is_deleted_keeps_those_that_still_wait(stage: Stage) -> None:
     gone, left = ground.gone(), ground.present()
     assert len(gone) >= 12
     assert left == ground.uids.keys() - gone != set()
-    assert ground.granted()[-1].at <= deleted + timedelta(seconds=8)
+    assert ground.granted()[-1].at <= deleted + timedelta(seconds=20)  # of the 28 that they would all need
     uids = {ground.uids[name] for name in left}
     wait_until(lambda: cancelled(ground) >= uids, "an Event says so of each", seconds=SOON_SECONDS)
 

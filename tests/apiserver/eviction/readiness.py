@@ -73,7 +73,7 @@ class ReadyWatch:
         spec: Json = {"containers": [CONTAINER], "nodeSelector": {"none": "such"}}
         marker: Json = {"metadata": {"name": self._marker}, "spec": spec}
         _ = self._ground.client.create(self._ground.pods, marker).object
-        self._thread.join(SOON_SECONDS)
+        self._thread.join(5 * SOON_SECONDS)
         with contextlib.suppress(OSError):
             self._connection.close()
         assert self._ended, "the watch of pods broke off"

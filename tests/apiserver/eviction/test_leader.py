@@ -99,8 +99,9 @@ def _play(plane: RestartablePlane, processes: Mapping[str, EvictProcess], ward: 
     [leader] = [user for user, each in processes.items() if each.lines("working")]
     [standby] = [user for user in processes if user != leader]
     paused = processes[leader].process
-    ward.taint()
+    rule = ward.taint()
     wait_until(lambda: len(witnesses[leader].evicted()) >= 3, "the leader evicts", every=0.05)
+    wait_until(lambda: bool(ward.condition(rule)), "the leader says so", every=0.05)
     os.kill(paused.pid, signal.SIGSTOP)
     try:
         wait_until(lambda: bool(witnesses[standby].evicted()), "the standby evicts", every=0.05)
@@ -108,7 +109,9 @@ def _play(plane: RestartablePlane, processes: Mapping[str, EvictProcess], ward: 
     finally:
         os.kill(paused.pid, signal.SIGCONT)
     wait_until(lambda: paused.code is not None, "the paused one ends")
-    wait_until(lambda: not ward.present(), "every pod is evicted", every=0.3)
+    wait_until(lambda: not ward.present(), "every pod is evicted", seconds=300, every=0.3)
+    # Others see that a pod is gone before the audit log has who made it go.
+    wait_until(lambda: sum(len(each.evicted()) for each in witnesses.values()) >= PODS, "all are on record", every=0.3)
 
     def record(user: str) -> Replica:
         errors = [line["error"] for line in processes[user].lines("stopped by an error")]

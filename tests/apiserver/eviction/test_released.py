@@ -275,7 +275,7 @@ def test_eviction_is_complete_before_the_devices_are_released(recorded: ControlP
     again = cell.wait("r", "True")
     print(f"released after {freed:.2f} s, unset after {unset:.2f} s, and released again after {again:.2f} s")
     waited = recorded.kubectl(
-        *("wait", f"--for=condition={RELEASED}", f"devicetaintrule/{cell.rule('r')}", "--timeout=10s")
+        *("wait", f"--for=condition={RELEASED}", f"devicetaintrule/{cell.rule('r')}", "--timeout=120s")
     )
     assert waited.code == 0, waited
 
