@@ -51,7 +51,7 @@ class SlicePublisher:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            assert self._process.wait(timeout=30) == 0, self._log.read_text()
+            assert self._process.wait(timeout=300) == 0, self._log.read_text()
         finally:
             self._process.kill()
 

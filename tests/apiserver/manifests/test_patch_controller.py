@@ -53,6 +53,7 @@ def test_patch_may_do_what_it_does_and_nothing_else(audited: ControlPlane) -> No
     with PatchProcess(audited, *elect, kubeconfig=token.kubeconfig) as process:
         process.wait_for("working")
         fleet = ClosingFleet(audited, "rights", ["node-0"])
+        fleet.wait_known(4)
         fragile = [{"cel": {"expression": f'device.attributes["{fleet.driver}"].memory > 40'}}]
         stored = fleet.patch("one", driver=fleet.driver, selectors=fragile)
         fleet.wait_expanded(stored)

@@ -25,7 +25,7 @@ RULES: Final = path(VERSION, "devicetaintrules")
 KEY: Final = "closed.example.com/firmware"
 LARGE: Final = 'device.attributes["{driver}"].?memory.orValue(0) > 40'
 _CONTAINER: Final = {"name": "c", "image": "none"}
-SOON_SECONDS: Final = 60.0
+SOON_SECONDS: Final = 180.0
 
 
 class ClosingFleet:
@@ -108,13 +108,32 @@ class ClosingFleet:
         wait_until(lambda: bool(self.devices_of(pod)), f"devices for {pod}", seconds=SOON_SECONDS)
         return self.devices_of(pod)
 
-    def wait_unschedulable(self, pod: str) -> None:
-        def refused() -> bool:
-            status = self.client.get(f"{path('v1', 'pods', namespace=self.name)}/{pod}").object["status"]
-            return any(each["reason"] == "Unschedulable" for each in status.get("conditions", ()) if "reason" in each)
+    def pod_without_device(self, node: str) -> str:
+        """A pod that is unschedulable: another one, while the scheduler has not yet heard of the newest taints."""
+        pod = ""
 
-        wait_until(refused, f"{pod} is unschedulable", seconds=SOON_SECONDS)
+        def refused() -> bool:
+            nonlocal pod
+            if pod and self.devices_of(pod):
+                self._remove(pod)
+                pod = ""
+            pod = pod or self.pod(node)
+            return self._is_unschedulable(pod)
+
+        wait_until(refused, "a pod is unschedulable", seconds=SOON_SECONDS)
         assert not self.devices_of(pod)
+        return pod
+
+    def _is_unschedulable(self, pod: str) -> bool:
+        status = self.client.get(f"{path('v1', 'pods', namespace=self.name)}/{pod}").object["status"]
+        return any(each["reason"] == "Unschedulable" for each in status.get("conditions", ()) if "reason" in each)
+
+    def _remove(self, pod: str) -> None:
+        for collection in (
+            path("v1", "pods", namespace=self.name),
+            path(VERSION, "resourceclaims", namespace=self.name),
+        ):
+            self.client.delete(f"{collection}/{pod}")
 
     def clear(self) -> None:
         """No pods, no claims."""
@@ -144,6 +163,17 @@ class ClosingFleet:
         conditions = {each["type"]: each for each in self.status(patch_name).get("conditions", ())}
         found = conditions.get(kind, {"status": "", "reason": "", "message": ""})
         return found["status"], found["reason"], found["message"]
+
+    def wait_known(self, devices: int) -> None:
+        """Until the controller knows so many of the class: it hears of them and of patches by different watches."""
+        body = patch({"filter": {"deviceClassName": self.name}}, "known")
+        _ = self.client.apply(f"{COLLECTION}/known", body, field_manager="admin").object
+        wait_until(
+            lambda: self.status("known").get("selectedDevices") == devices,
+            f"{devices} devices are known",
+            seconds=SOON_SECONDS,
+        )
+        self.drop("known")
 
     def wait_expanded(self, stored: Json) -> None:
         """Until what the patch says now is in rules."""

@@ -133,8 +133,8 @@ class SliceStage(Stage):
             found.append(f"{who} {event['verb']}" if who else "touch")
         return found
 
-    def settled(self, driver: str) -> list[str]:
-        """All its writes, once none has come for a while."""
+    def settled(self, driver: str, writes: int = 0) -> list[str]:
+        """All its writes, once there are so many at least and none has come for a while."""
         found = self.writes(driver)
         since = time.monotonic()
 
@@ -143,7 +143,7 @@ class SliceStage(Stage):
             now = self.writes(driver)
             if now != found:
                 found, since = now, time.monotonic()
-            return time.monotonic() - since > QUIET_SECONDS
+            return len(found) >= writes and time.monotonic() - since > QUIET_SECONDS
 
         wait_until(quiet, "no more writes", every=0.25)
         return found

@@ -107,7 +107,7 @@ class Fleet:
     def of(self, user: str) -> Client:
         return self.stage.client.acting_as(user, GROUPS)
 
-    def create(self, user: str, text: str = "") -> Reply:
+    def create(self, user: str, text: str = "", *, dry_run: bool = False) -> Reply:
         """A patch that closes every device with a pod, sent by a user."""
         annotations = {CONFIRM_IMPACT: text} if text else {}
         patch = {
@@ -116,7 +116,7 @@ class Fleet:
             "metadata": {"name": PATCH, "annotations": annotations},
             "spec": {"devices": {"filter": USED, "taints": [{"key": KEY, "effect": "NoExecute"}]}},
         }
-        return self.of(user).create(COLLECTION, patch)
+        return self.of(user).create(COLLECTION, patch, dry_run=dry_run)
 
     def confirm(self, user: str, text: str) -> Reply:
         return self.of(user).patch(f"{COLLECTION}/{PATCH}", {"metadata": {"annotations": {CONFIRM_IMPACT: text}}})
@@ -157,9 +157,9 @@ def fleet(serving: Stage) -> Iterator[Fleet]:
             manifest = {"apiVersion": f"{GROUP}/v1", "kind": "ResourceSlice", "metadata": {"name": f"node-{number}"}}
             _ = serving.client.create(SLICES, {**manifest, "spec": spec}).object
             ward.admit(f"pod-{number}", pool=f"node-{number}", device=f"used-{number}")
-        known = f'inventory_objects{{resource="resourceclaims"}} {PODS}.0'
-        wait_until(lambda: known in serving.webhook.metrics(), "the webhook knows the claims")
         found = Fleet(serving, ward)
+        known = f"hits {PODS} devices, {PODS} pods "
+        wait_until(lambda: known in found.create("dana", dry_run=True).message, "the webhook knows devices and claims")
         yield found
         assert serving.client.delete(COLLECTION).ok
         assert serving.client.delete(RULES).ok
@@ -174,9 +174,9 @@ def test_confirmed_patch_is_evicted_in_full(fleet: Fleet) -> None:
         assert f"hits {PODS} devices, {PODS} pods in 1 namespace: the limit is {LIMIT} pods" in refused.message
         stored = fleet.create("dana", text_in(refused))
         assert stored.ok, stored.message
-        wait_until(lambda: not fleet.ward.present(), "all pods are evicted", seconds=60)
+        wait_until(lambda: not fleet.ward.present(), "all pods are evicted")
         assert len(fleet.rules()) == PODS
-        wait_until(lambda: fleet.reasons() == {"Completed"}, "each rule says so", seconds=60)
+        wait_until(lambda: fleet.reasons() == {"Completed"}, "each rule says so")
         assert not process.lines("eviction stopped")
         assert all(CONFIRM_IMPACT not in each["metadata"].get("annotations", {}) for each in fleet.rules())
 
@@ -189,7 +189,7 @@ def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_i
         assert stored.ok, stored.message
         wait_until(lambda: len(fleet.rules()) == PODS, "the rules are there")
         assert {each["metadata"]["annotations"].get(EVICT) for each in fleet.rules()} == {"true"}
-        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together", seconds=60)
+        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together")
         # Each rule is announced before it evicts, so they do not all hit their pods at the same moment.
         text = rf"ResourceSlicePatch {PATCH}, with all of its rules, hits [678] pods, the limit is {LIMIT} and nothing"
         assert [message for _, message in fleet.conditions() if not re.match(text, message)] == []
@@ -197,12 +197,12 @@ def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_i
     with fleet.worker():
         # It announces the rules again, and counts from what the first one has written.
         assert stays((len(fleet.ward.present()) >= PODS - LIMIT for _ in iter(int, 1)), 10.0)
-        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they are stopped", seconds=60)
+        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they are stopped")
         asked = fleet.confirm("dana", "renew")
         assert asked.code == 403
         confirmed = fleet.confirm("dana", text_in(asked))
         assert confirmed.ok, confirmed.message
-        wait_until(lambda: not fleet.ward.present(), "the rest is evicted", seconds=60)
+        wait_until(lambda: not fleet.ward.present(), "the rest is evicted")
 
 
 @pytest.mark.parametrize("seconds", [8.0, 30.0], ids=["late", "after the client's timeout"])
@@ -219,8 +219,8 @@ def test_pods_count_before_the_answers_to_their_evictions_come(fleet: Fleet, sec
             ward.admit(f"late-{number}", device=f"gpu-{number}")
             if number < LIMIT:
                 wait_until(lambda: not ward.present(), "it is evicted")
-        wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "the rule stops", seconds=60)
-        wait_until(lambda: len(process.lines("pod evicted")) == LIMIT, "each of them is logged", seconds=60)
+        wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "the rule stops")
+        wait_until(lambda: len(process.lines("pod evicted")) == LIMIT, "each of them is logged")
         assert len(ward.present()) == PODS - LIMIT
 
 
@@ -231,7 +231,7 @@ def test_worker_that_may_not_read_patches_works_and_stops_them_at_the_limit(flee
     _grant(fleet.stage.plane, patches=False)
     with fleet.worker() as process:
         assert fleet.create("dana", text).ok
-        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together", seconds=60)
+        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together")
         why = "its confirmation does not count: the patch is not known: "
         assert all(why in text for _, text in fleet.conditions())
         failures = [each["error"] for each in process.lines("list or watch failed")]

@@ -23,13 +23,13 @@ def test_class_with_cel_is_tainted_as_the_scheduler_allocates_it(fleet: ClosingF
     given = set().union(*[fleet.wait_for_devices(fleet.pod(node, every=True)) for node in FAKE_NODES])
     assert given == {(node, f"gpu-{at}") for node in FAKE_NODES for at in (0, 2)}
     fleet.clear()
+    fleet.wait_known(len(given))
     stored = fleet.patch("closed", deviceClassName=fleet.name)
     fleet.wait_expanded(stored)
     assert fleet.closed(stored["metadata"]["uid"]) == given
     status = fleet.status("closed")
     assert (status["selectedDevices"], status["taintedDevices"], status["rules"]) == (4, 4, 4)
-    waiting = fleet.pod(FAKE_NODES[0])
-    fleet.wait_unschedulable(waiting)
+    waiting = fleet.pod_without_device(FAKE_NODES[0])
     assert fleet.wait_for_devices(fleet.pod(FAKE_NODES[0], tolerates=True)) <= given
     fleet.drop("closed")
     assert fleet.wait_for_devices(waiting) <= given
@@ -37,6 +37,7 @@ def test_class_with_cel_is_tainted_as_the_scheduler_allocates_it(fleet: ClosingF
 
 def test_rules_follow_devices_and_classes(fleet: ClosingFleet) -> None:
     """P-15, and the time of the taint stays."""
+    fleet.wait_known(8)
     stored = fleet.patch("follows", deviceClassName=fleet.name, selectors=large(fleet))
     fleet.wait_expanded(stored)
     uid, node = stored["metadata"]["uid"], FAKE_NODES[0]
@@ -86,6 +87,7 @@ def _essence(rule: Any) -> Any:
 
 def test_cel_fault_is_an_event_and_a_condition(fleet: ClosingFleet) -> None:
     """K-9, P-16: the device is left out, the others are not."""
+    fleet.wait_known(8)
     selectors = [{"cel": {"expression": FRAGILE.format(driver=fleet.driver)}}]
     stored = fleet.patch("fragile", driver=fleet.driver, selectors=selectors)
     fleet.wait_expanded(stored)

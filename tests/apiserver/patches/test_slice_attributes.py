@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.patches.closing import wait_younger
-from tests.apiserver.patches.slices import SliceStage
+from tests.apiserver.patches.slices import SLICES, SliceStage
 from tests.apiserver.patches.values import COLLECTION
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.conftest import _assets, _keeping_logs_of_failures
@@ -68,19 +68,21 @@ def test_patch_is_carried_out_with_two_writes_a_slice_and_taken_back_with_two(
 ) -> None:
     """The touch, and the driver's own, by which it adopts what is stored; nothing comes after that."""
     with publisher(stage, tmp_path, driver, [device()]) as library:
-        assert stage.settled(driver) == ["driver create"]
+        assert stage.settled(driver, 1) == ["driver create"]
         fields = sets(driver, model=None, healthy={"bool": False})
         stage.put("p1", **fields, capacity={f"{driver}/memory": {"value": "8192Mi"}})
         patched = {"gpu-0": {f"{driver}/healthy": {"bool": False}, "memory": {"value": "8Gi"}}}
         assert stage.devices(driver) == patched
-        assert stage.settled(driver) == ["driver create", "touch", "driver update"]
+        assert stage.settled(driver, 3) == ["driver create", "touch", "driver update"]
         assert stage.devices(driver) == patched
+        wait_until(lambda: library.dropped > 0, "it is told of it")
         assert library.dropped == 1
         stage.take("p1", driver)
         published = {"gpu-0": {"model": MODEL, "memory": {"value": "40Gi"}}}
         assert stage.devices(driver) == published
-        assert stage.settled(driver)[3:] == ["touch", "driver update"]
+        assert stage.settled(driver, 5)[3:] == ["touch", "driver update"]
         assert stage.devices(driver) == published
+        wait_until(lambda: library.dropped > 1, "it is told of it")
         assert (library.dropped, stage.slices(driver)[0]["metadata"]["generation"]) == (2, 3)
         assert stage.originals(driver) == [None]
         library.publish(("pool", [[device(memory="41Gi")]]))
@@ -144,11 +146,19 @@ def test_pool_of_several_slices_converges(stage: SliceStage, driver: str, tmp_pa
 
 def test_slice_that_is_created_under_a_patch_is_patched_at_once(stage: SliceStage, driver: str, tmp_path: Path) -> None:
     _ = stage.client.create(COLLECTION, _patch("p5", sets(driver, model=None))).object
-    with publisher(stage, tmp_path, f"warm-{driver}", [device()]):
-        pass  # by now our server has heard of the patch
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "allNodes": True, "pool": pool, "devices": [device()]}
+    probe = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "probe"}, "spec": spec}
+
+    def heard() -> bool:
+        (patched,) = stage.client.create(SLICES, probe, dry_run=True).object["spec"]["devices"]
+        return "model" not in patched.get("attributes", {})
+
+    wait_until(heard, "our server has heard of the patch")
     with publisher(stage, tmp_path, driver, [device()]) as library:
-        assert stage.settled(driver) == ["driver create"]
+        assert stage.settled(driver, 1) == ["driver create"]
         assert "model" not in stage.devices(driver)["gpu-0"]
+        wait_until(lambda: library.dropped > 0, "it is told of it")
         assert library.dropped == 1
         stage.take("p5", driver)
         stage.settled(driver)

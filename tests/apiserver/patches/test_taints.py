@@ -105,6 +105,7 @@ def test_sixteen_taints_of_every_effect_are_sixteen_rules_with_a_time(fleet: Clo
 
 def test_patch_without_a_filter_is_for_every_device_and_all_that_a_filter_names_must_hold(fleet: ClosingFleet) -> None:
     """P-2."""
+    fleet.wait_known(len(DEVICES))
     fleet.patch("every", [valued("every")])
     wait_values(fleet, everywhere("every"))
     fleet.drop("every")
@@ -130,7 +131,6 @@ def test_taint_holds_for_the_device_of_that_name_whether_there_is_one_and_whiche
     fleet.publish(node, 2, "-b", 2, **{"gpu-9": 80})
     assert fleet.taints() == {(node, "gpu-9"): [(KEY, "", "NoSchedule")]}
     assert fleet.wait_for_devices(fleet.pod(node)) == {(node, "gpu-0")}
-    waiting = fleet.pod(node)
-    fleet.wait_unschedulable(waiting)
+    waiting = fleet.pod_without_device(node)
     fleet.drop("early")
     assert fleet.wait_for_devices(waiting) == {(node, "gpu-9")}
