@@ -6,7 +6,6 @@ import abc
 import base64
 import contextlib
 import copy
-import json
 import os
 import signal
 import sys
@@ -217,5 +216,4 @@ class SelfManaged(Replicas):
 
 def logged(process: WebhookProcess, message: str) -> list[Json]:
     """Lines of a replica's log."""
-    lines = [json.loads(line) for line in process.process.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["msg"] == message]
+    return [line for line in process.logged() if line["msg"] == message]

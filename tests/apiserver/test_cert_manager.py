@@ -98,7 +98,7 @@ def test_an_apply_is_all_it_takes(replicas: Issued) -> None:
     ]
     assert trusted(replicas) == [ca]
     wait_until(lambda: replicas.all_serve(leaf), "every replica has it")
-    assert [each.ready() for each in replicas.running] == [True, True, True]
+    wait_until(lambda: [each.ready() for each in replicas.running] == [True, True, True], "all are ready")
 
 
 @pytest.mark.parametrize(

@@ -359,7 +359,7 @@ def test_server_that_was_away_loses_nothing(restartable: RestartablePlane) -> No
                 began = time.monotonic()
                 _change_everything(plane, prefix)
                 await until(lambda: followed.matches(plane), "the present state")
-                assert followed.count("lists") - lists in (1, 2), "two if a server that starts cuts the first watch"
+                assert 1 <= followed.count("lists") - lists <= 3, "more than one if a server that starts cuts a watch"
                 assert followed.reflector.staleness_seconds <= time.monotonic() - began, "it has heard of the server"
 
     run(test())

@@ -57,7 +57,7 @@ def job_set(stage: Stage) -> Iterator[Ward]:
     with Ward(stage.client) as ward:
         for number in range(RANKS):
             ward.admit(f"rank-{number}", pool=_pool(ward, number), labels=JOB_SET)
-        wait_until(lambda: f"gangSize={RANKS} " in _impact(stage, _rule(ward)), "all ranks are known")
+        wait_until(lambda: f"gangPods={HIT} gangSize={RANKS} " in _impact(stage, _rule(ward)), "all ranks are known")
         yield ward
 
 
@@ -71,7 +71,7 @@ def pod_group(stage: Stage) -> Iterator[Ward]:
         for number in range(RANKS):
             group = {"schedulingGroup": {"podGroupName": "ring"}}
             ward.admit(f"rank-{number}", pool=_pool(ward, number), spec=group)
-        wait_until(lambda: f"gangSize={RANKS} " in _impact(stage, _rule(ward)), "all ranks are known")
+        wait_until(lambda: f"gangPods={HIT} gangSize={RANKS} " in _impact(stage, _rule(ward)), "all ranks are known")
         yield ward
 
 

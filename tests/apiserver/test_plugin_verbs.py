@@ -121,7 +121,7 @@ def test_viewer_of_a_namespace_learns_what_is_unknown(drained: Drained, verb: Ve
     def readable() -> bool:
         return drained.plane.kubectl("auth", "can-i", "list", "pods", "-n", name, user="mila").code == 0
 
-    wait_until(readable, "the role holds", seconds=30)
+    wait_until(readable, "the role holds")
     found = verb.explained(drained, "pod", "later", kubeconfig=kubeconfig)
     assert [each["device"] for each in found["claims"][0]["devices"]] == ["later"]
     assert found["claims"][0]["devices"][0]["published"] is None

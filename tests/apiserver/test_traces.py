@@ -56,12 +56,7 @@ def webhook(traced: ControlPlane) -> Iterator[WebhookProcess]:
 
 def traces(webhook: WebhookProcess, claim: str) -> dict[str, dict[str, Any]]:
     """The log line of each review of a claim, by path."""
-    found = {}
-    for text in webhook.process.log.read_text().splitlines():
-        line = json.loads(text) if text.startswith("{") else {}
-        if line.get("object") == f"default/{claim}":
-            found[line["path"]] = line
-    return found
+    return {line["path"]: line for line in webhook.logged() if line.get("object") == f"default/{claim}"}
 
 
 def create(plane: ControlPlane, name: str, client: Client | None = None) -> None:

@@ -35,6 +35,7 @@ from tests.cases.corpus import cases
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
 from webhook.commands import export_vap
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
@@ -326,6 +327,7 @@ def test_trusted_labels_are_for_those_who_may_set_them(fallback: Fallback) -> No
     fallback.use(Policy(trusted_namespace_labels=("kubernetes.io/metadata.name", TIER)), protect_labels=True)
     editor, keeper = (plane.client.acting_as(user) for user in ("editor", "keeper"))
     url = path("v1", "namespaces", name="labelled")
+    wait_until(lambda: editor.get(url).ok and keeper.get(url).ok, "the authorizer knows the roles")
     stored = plane.client.get(url).object
     higher = {**stored, "metadata": {**stored["metadata"], "labels": {**stored["metadata"]["labels"], TIER: "high"}}}
     fresh = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh", "labels": {TIER: "high"}}}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from tests.controlplane.pki import Authority
@@ -86,6 +87,11 @@ class WebhookProcess:
             return _get(f"{self.health_url}/readyz")[0] == 200
         except (OSError, http.client.HTTPException):
             return False
+
+    def logged(self) -> list[dict[str, Any]]:
+        """Whole lines of its log, as it writes them by default: the last one may still be being written."""
+        written = self.process.log.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in written if line.startswith("{") and line.endswith("\n")]
 
     def stop(self) -> int:
         """Sends SIGTERM, waits, and gives the exit code."""

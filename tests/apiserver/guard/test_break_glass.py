@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -33,9 +32,12 @@ def test_break_glass_is_in_the_audit_log_the_webhooks_log_and_its_metrics(guarde
     annotations = guarded.audited("rules.validate.devicetaint.io", "create", f"{RULES}/emergency")
     assert annotations["impact"].endswith(" break-glass")
     assert f"pods={COUNT} " in annotations["impact"]
-    wait_until(lambda: LINE in guarded.webhook.process.log.read_text(), "the log line")
-    written = guarded.webhook.process.log.read_text().splitlines()
-    (line,) = [json.loads(each) for each in written if LINE in each]
+
+    def lines() -> list[dict[str, Any]]:
+        return [each for each in guarded.webhook.logged() if LINE in each["msg"]]
+
+    wait_until(lambda: bool(lines()), "the log line")
+    (line,) = lines()
     assert (line["level"], line["user"], line["object"]) == ("warning", "olga", "emergency")
     counted = guarded.metric("findings_total")
     assert counted['rule="break-glass",severity="warn"'] == 1

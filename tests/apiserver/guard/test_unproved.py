@@ -25,27 +25,35 @@ pytestmark = pytest.mark.apiserver
 LIMIT: Final = 2
 """Pods; each rule hits one."""
 OPERATOR: Final = "system:serviceaccount:device-health:operator"
-NOT_COUNTED: Final = "device_taint_webhook_requesters_not_counted_ahead 1.0"
+AT_ONCE_SECONDS: Final = 1.5
+TRIES: Final = 10
+"""Each by another operator: it takes four reviews in less than two seconds, and a busy machine may need more."""
 
 
-def _forged(webhook: WebhookProcess, numbers: range) -> list[bool]:
+def _forged(webhook: WebhookProcess, operator: str, numbers: range) -> list[bool]:
     """Whether reviews in the operator's name are allowed, sent to the webhook itself without a certificate."""
     context = ssl.create_default_context(cadata=webhook.ca_pem.decode())
     with closing(Client(webhook.base_url, context)) as client:
-        reviews = [make_review(make_rule(number), user=OPERATOR) for number in numbers]
+        reviews = [make_review(make_rule(number), user=operator) for number in numbers]
         replies = [client.request("POST", "/validate", review) for review in reviews]
     return [reply.object["response"]["allowed"] for reply in replies]
 
 
 def test_forged_reviews_block_their_requester_for_two_seconds_and_then_no_more(guarded: Stage) -> None:
     guarded.use(make_policy(impact={"limits": [{"pods": LIMIT}]}))
-    assert _forged(guarded.webhook, range(4)) == [True, True, False, False]
+    for number in range(TRIES):
+        operator, began = f"{OPERATOR}-{number}", time.monotonic()
+        at_once = _forged(guarded.webhook, operator, range(4))
+        if time.monotonic() - began < AT_ONCE_SECONDS:
+            break
+        time.sleep(2.1)
+    assert at_once == [True, True, False, False]
     time.sleep(2.1)
-    assert _forged(guarded.webhook, range(4, 6)) == [True, True]
+    assert _forged(guarded.webhook, operator, range(4, 6)) == [True, True]
     time.sleep(2.1)
-    assert _forged(guarded.webhook, range(6, 12)) == [True] * 6
-    wait_until(lambda: NOT_COUNTED in guarded.webhook.metrics(), "the metric says so")
+    assert _forged(guarded.webhook, operator, range(6, 12)) == [True] * 6
+    wait_until(lambda: guarded.metric("requesters_not_counted_ahead")[""] >= 1, "the metric says so")
     rule = make_rule(20, "real")
-    stored = guarded.plane.kubectl("create", "-f", "-", stdin=json.dumps(rule), user=OPERATOR)
+    stored = guarded.plane.kubectl("create", "-f", "-", stdin=json.dumps(rule), user=operator)
     assert stored.code == 0, stored
     assert guarded.client.get(f"{RULES}/real").ok

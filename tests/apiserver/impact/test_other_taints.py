@@ -124,6 +124,12 @@ def test_taints_in_a_slice_evict_those_told(clean: Population, witness: Witness)
     impact = impact_on_devices(clean.inventory(), (value.driver, value.pool), taints, told_at)
     soon = frozenset().union(*[wave.pods for wave in impact.waves if wave.seconds <= SOON_SECONDS])
     soon -= frozenset() if clean.facts.extended_evicted else impact.extended
+
+    def known() -> bool:
+        _ = clean.client.replace(f"{SLICES}/{name}", manifest, dry_run=True).object
+        return witness.noted(name).numbers.get("pods") == len(impact.pods)
+
+    wait_until(known, "the webhook knows of the pods that came last", every=POLL_SECONDS)
     try:
         stored = clean.client.replace(f"{SLICES}/{name}", manifest).object
         noted = witness.noted(name).numbers

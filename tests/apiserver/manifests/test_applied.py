@@ -81,6 +81,13 @@ def _apply(plane: ControlPlane, folder: str, *arguments: str) -> None:
     assert (done.code, done.stderr) == (0, ""), done
 
 
+def _is_settled(stored: Json) -> bool:
+    """Whether it has the conditions that an API server adds a moment later."""
+    wanted = {"CustomResourceDefinition": "Established", "FlowSchema": "Dangling"}.get(stored["kind"])
+    conditions = {each["type"]: each["status"] for each in stored.get("status", {}).get("conditions") or ()}
+    return wanted is None or (wanted in conditions and conditions.get("Established", "True") == "True")
+
+
 def _as_written(stored: Json) -> Json:
     """Without what the server sets on every object, and what others add as time goes by."""
     metadata = {key: value for key, value in stored["metadata"].items() if key not in _SET_BY_SERVER}
@@ -122,6 +129,7 @@ def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPla
         stack.callback(wait_until, lambda: _create_rule(empty), "rules can be created again")
         stack.callback(remove, empty, documents)
         _apply(empty, folder, *HOW[how])
+        wait_until(lambda: all(map(_is_settled, stored())), "the server has said all that it says by itself")
         first = stored()
         assert [_as_written(document) for document in first] == documents
         _apply(empty, folder, *HOW[how])

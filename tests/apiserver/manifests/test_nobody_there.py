@@ -56,7 +56,8 @@ pytestmark = pytest.mark.apiserver
 
 RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 COLUMNS: Final = {"self-managed": "default", "high-availability": "high availability"}
-_SOON_SECONDS: Final = 240.0
+_SOON_SECONDS: Final = 900.0
+"""The claim controller waits for twice as long with each claim that is refused."""
 
 
 @dataclass(frozen=True, slots=True)

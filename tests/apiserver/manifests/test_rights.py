@@ -138,15 +138,19 @@ class Server:
     def call_it(self) -> None:
         """Leads the entries to the process instead of a Service, and waits until the API server has got there."""
         for each in self._registrations:
-            stored = copy.deepcopy(self._plane.client.get(url(each)).object)
-            for entry in stored["webhooks"]:
-                config = entry["clientConfig"]
-                config["url"] = self.process.base_url + config.pop("service")["path"]
-            _ = self._plane.client.replace(url(each), stored).object
+            wait_until(lambda each=each: self._lead_here(url(each)), "every entry leads here")  # type: ignore[misc]
         probes = default_probes(self._plane)
         wait_until(
             lambda: all(self._plane.client.create(*probe, dry_run=True).ok for probe in probes), "probes are answered"
         )
+
+    def _lead_here(self, registration: str) -> bool:
+        """False where the process has written in between."""
+        stored = copy.deepcopy(self._plane.client.get(registration).object)
+        for entry in stored["webhooks"]:
+            config = entry["clientConfig"]
+            config["url"] = self.process.base_url + config.pop("service")["path"]
+        return self._plane.client.replace(registration, stored).ok
 
     def ask(self, obj: Json) -> Json:
         """An answer to a review of ours, about names that no watch has told of."""

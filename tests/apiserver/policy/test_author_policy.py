@@ -300,10 +300,10 @@ def test_without_policy_or_binding_authors_are_unknown(guarded: Stage, kind: str
     assert unknown(guarded) == {False}
     _ = guarded.client.delete(OBJECTS[kind]).object
     try:
-        wait_until(lambda: unknown(guarded) == {True}, "authors are unknown", seconds=10)
+        wait_until(lambda: unknown(guarded) == {True}, "authors are unknown")
     finally:
         assert guarded.plane.kubectl("apply", "-f", MANIFESTS / "base/author-policy.yaml").code == 0
-    wait_until(lambda: unknown(guarded) == {False}, "authors are known again", seconds=10)
+    wait_until(lambda: unknown(guarded) == {False}, "authors are known again")
     wait_in_force(guarded)
 
 
@@ -324,8 +324,8 @@ def test_with_a_weaker_policy_authors_are_unknown(guarded: Stage, kind: str, spe
     before = {field: stored.get(field) for field in spec}
     assert guarded.client.patch(OBJECTS[kind], {"spec": spec}).ok
     try:
-        wait_until(lambda: unknown(guarded) == {True}, "authors are unknown", seconds=10)
+        wait_until(lambda: unknown(guarded) == {True}, "authors are unknown")
     finally:
         assert guarded.client.patch(OBJECTS[kind], {"spec": before}).ok
-    wait_until(lambda: unknown(guarded) == {False}, "authors are known again", seconds=10)
+    wait_until(lambda: unknown(guarded) == {False}, "authors are known again")
     wait_in_force(guarded)

@@ -219,7 +219,7 @@ def test_without_the_policy_pods_wait_until_it_is_back(stage: Stage, by_mila: Js
     stage.use({**POLICY, "unknownAuthor": "deny", "generatedClaims": "enforce"})
     assert stage.plane.kubectl("delete", "-f", AUTHOR_POLICY).code == 0
     try:
-        wait_until(lambda: stage.metric("authors_proved") == {"": 0.0}, "authors are unknown", seconds=10)
+        wait_until(lambda: stage.metric("authors_proved") == {"": 0.0}, "authors are unknown")
         with PodWithClaim(stage, by_mila, CARL) as pod:
             assert "ValidatingAdmissionPolicy device-taint-webhook-authors is missing" in pod.refusal()
             assert stage.plane.kubectl("apply", "-f", AUTHOR_POLICY).code == 0
