@@ -108,7 +108,7 @@ class EvictProcess:
 
     def wait_working(self) -> Self:
         """Returns once it has begun to work."""
-        self.process.wait_ready(lambda: bool(self.lines("working")), seconds=180)
+        self.process.wait_ready(lambda: bool(self.lines("working")))
         return self
 
     def lines(self, message: str) -> list[Json]:

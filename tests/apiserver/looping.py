@@ -7,4 +7,4 @@ from functools import partial
 from tests.unit.cluster import peer
 
 run = partial(peer.run, seconds=900.0)
-until = partial(peer.until, seconds=120.0)
+until = partial(peer.until, seconds=240.0)

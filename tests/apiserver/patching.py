@@ -41,7 +41,7 @@ class PatchProcess:
             *self._arguments,
         ]
         self.process = Process(
-            "patch", command, self.folder / "patch.log", environment=our_environment(), grace_seconds=30
+            "patch", command, self.folder / "patch.log", environment=our_environment(), grace_seconds=180
         )
         return self
 
@@ -53,7 +53,7 @@ class PatchProcess:
 
     def wait_for(self, message: str) -> Self:
         """Returns once it has logged that."""
-        self.process.wait_ready(lambda: bool(self.lines(message)), seconds=120)
+        self.process.wait_ready(lambda: bool(self.lines(message)))
         return self
 
     def lines(self, message: str) -> list[Json]:

@@ -61,6 +61,26 @@ class Stage:
     def taint_node(self, *taints: Any) -> None:
         _ = self.client.patch(NODE, {"spec": {"taints": list(taints)}}).object
 
+    def wait_closed(self) -> None:
+        """Until the scheduler has heard of the node's taint: it places no pod there that does not tolerate it."""
+        labels = {"kubernetes.io/hostname": NAME}
+        spec = {
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": labels,
+            "containers": [{"name": "c", "image": "no"}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": NAME}, "spec": spec}
+
+        def closed() -> bool:
+            self.client.create(PODS, pod)
+            placed = self.client.get(f"{PODS}/probe").body.get("spec", {}).get("nodeName")
+            if placed:
+                self.client.delete(f"{PODS}/probe")
+            return not placed and self.state("probe") == "Unschedulable"
+
+        wait_until(closed, "the scheduler knows that the node is closed", every=0.2)
+        self.client.delete(f"{PODS}/probe")
+
     def run(self, name: str, key: str, effect: str, *, pod: bool, claim: bool) -> None:
         """A pod of which it, its claim, both or none tolerates."""
         tolerations = [make_toleration(key, effect=effect)]
@@ -116,6 +136,7 @@ def test_a_pod_on_both_has_to_tolerate_both(stage: Stage) -> None:
     """The node's in the pod, the device's in the claim."""
     stage.publish(make_taint(CLOSED))
     stage.taint_node({"key": CLOSED, "effect": "NoSchedule"})
+    stage.wait_closed()
     for name, pod, claim in (("neither", False, False), ("pod", True, False), ("claim", False, True)):
         stage.run(name, CLOSED, "NoSchedule", pod=pod, claim=claim)
     stage.run("both", CLOSED, "NoSchedule", pod=True, claim=True)

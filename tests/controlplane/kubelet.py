@@ -64,7 +64,7 @@ class PodProcess:
             environment = {**our_environment(), **environment}
         else:
             command = self._contents.command(environment, *command)
-        self.process = Process(container["name"], command, folder / "log", environment=environment, grace_seconds=90)
+        self.process = Process(container["name"], command, folder / "log", environment=environment, grace_seconds=180)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import secrets
 import socket
 import subprocess
@@ -11,13 +13,15 @@ import time
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 POLL_SECONDS = 0.05
 # Below the ports that kernels hand out by themselves (Linux: from 32768), so neither a connection nor a listener on
 # port 0 takes one of these between the look and its use; above those that programs have by default.
 _PORTS = range(12_000, 32_000)
+_SHARE = 2_000
+"""Of a process of a test run: neither another one nor its own next call takes a port between the look and its use."""
 
 # Asks the kernel to end the child when the thread that started it dies (PR_SET_PDEATHSIG is 1, SIGTERM 15), so
 # that a test run killed without a chance to clean up leaves nothing behind. Survives execv.
@@ -28,17 +32,27 @@ class NotReadyError(Exception):
     """Something did not happen in time, or a process ended; the message has the end of its log."""
 
 
+def _own_ports() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    begin = worker * _SHARE % len(_PORTS)
+    share, first = _PORTS[begin : begin + _SHARE], secrets.randbelow(_SHARE)
+    return itertools.cycle([*share[first:], *share[:first]])
+
+
+_ports = _own_ports()
+
+
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that no process listens on right now; another caller may take it before you do."""
+    """A TCP port of 127.0.0.1 that no process listens on right now; one of another test run may take it before you."""
     while True:
-        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        port = next(_ports)
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
 
 
 def wait_until(
-    condition: Callable[[], bool], what: str, *, seconds: float = 120.0, every: float = POLL_SECONDS
+    condition: Callable[[], bool], what: str, *, seconds: float = 240.0, every: float = POLL_SECONDS
 ) -> None:
     """Polls until the condition holds, with a pause of so many seconds in between.
 
@@ -100,7 +114,7 @@ class Process:
         """The end of what the process has written."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def wait_ready(self, ready: Callable[[], bool], *, seconds: float = 180.0) -> None:
+    def wait_ready(self, ready: Callable[[], bool], *, seconds: float = 240.0) -> None:
         """Polls until ready() holds.
 
         Raises: NotReadyError if it does not in time, or if the process ends before.

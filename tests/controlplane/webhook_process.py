@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SERVE = (sys.executable, "-m", "webhook", "serve")
 _HOST = "127.0.0.1"
-_GRACE_SECONDS = 90.0  # it waits for reviews under way, up to 25 s by its own clock, and tests look at its exit code
+_GRACE_SECONDS = 180.0  # it waits for reviews under way, up to 25 s by its own clock, and tests look at its exit code
 _ATTEMPTS = 3  # as for the control plane: free ports are only very probably free
 
 
@@ -106,7 +106,7 @@ class WebhookProcess:
             for attempt in range(1, _ATTEMPTS + 1):
                 self._start()
                 try:
-                    self.process.wait_ready(self.ready, seconds=180)
+                    self.process.wait_ready(self.ready)
                     break
                 except NotReadyError:
                     self.stop()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tests.demo.terminal import Terminal
 
 STORY = ROOT / "tests" / "demo" / "story"
-_LOG_SECONDS = 120.0
-_RIPE_SECONDS, _RIPE_PAUSE_SECONDS = 120.0, 0.2
+_LOG_SECONDS = 300.0
+_RIPE_SECONDS, _RIPE_PAUSE_SECONDS = 300.0, 0.2
 PROGRAM_SECONDS = 900.0
 """A program that has not ended by then hangs: the slowest, a drain, takes less than a minute on an idle machine."""
 _PROGRAMS = {"cat", "grep", "sed"}
@@ -99,7 +99,7 @@ class Storyteller:
     def _step(self, step: Step) -> None:
         if step.next_second:
             now = _second()
-            wait_until(lambda: _second() > now, "a new second", seconds=5)
+            wait_until(lambda: _second() > now, "a new second", seconds=60)
         command = step.command.replace("{kept}", self._kept)
         if step.ripe:
             self._await_ripe(command, step.ripe)

@@ -66,7 +66,10 @@ _JOBS = (
     Step(command="kubectl apply -f team-policy.yaml", says=("policy created",), logged=_IN_USE),
     Step(command="kubectl apply -f namespaces.yaml -f jobs.yaml -f cards.yaml", says=("speech created",)),
     JOBS_WHOLE,
-    Step(command="kubectl wait -n models --for=jsonpath='{.status.disruptionsAllowed}'=4 pdb/ranks", says=("met",)),
+    Step(
+        command="kubectl wait -n models --for=jsonpath='{.status.disruptionsAllowed}'=4 pdb/ranks --timeout=4m",
+        says=("met",),
+    ),
     Step(command="kubectl rollout status -n ml statefulset/chat --timeout=4m", says=("complete",)),
     Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
 )

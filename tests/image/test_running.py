@@ -54,7 +54,7 @@ def test_any_user_can_run_it_on_a_root_that_is_read_only(root: Path, tmp_path: P
         "image",
         _without_rights(root, tmp_path, "serve", "--standalone", "--cert-dir=/mnt", health, *flags),
         tmp_path.parent / "image.log",
-        grace_seconds=90,
+        grace_seconds=180,
     )
 
     def ready() -> bool:

@@ -30,6 +30,8 @@ HOLD: Final = "devicetaint.io/hold"
 GANG: Final = "devicetaint.io/gang"
 _FINALIZER: Final = "example.com/stays"
 _THREADS: Final = 8
+_LONG_SECONDS: Final = 3 * SOON_SECONDS
+"""For what only has to come at all."""
 CONTAINER: Final = {"name": "c", "image": "none"}
 
 
@@ -101,7 +103,7 @@ class Ground:
             told = [each for pod in found for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
             return [each["status"] for each in told] == ["True"] * len(pods)
 
-        wait_until(ready, "they are ready", seconds=SOON_SECONDS, every=0.2)
+        wait_until(ready, "they are ready", seconds=_LONG_SECONDS, every=0.2)
         for pod in pods:
             failing = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
             _ = self.client.patch(f"{self.pods}/{pod}/status", failing).object
@@ -129,7 +131,7 @@ class Ground:
             known = bool(status.get("observedGeneration"))
             return known and bool(0 < status["expectedPods"] == status["currentHealthy"] + failing)
 
-        wait_until(in_force, "the budget is known", seconds=SOON_SECONDS, every=0.2)
+        wait_until(in_force, "the budget is known", seconds=_LONG_SECONDS, every=0.2)
 
     def drop_budget(self) -> None:
         budgets = path("policy/v1", "poddisruptionbudgets", namespace=self.name)
@@ -209,7 +211,7 @@ class Ground:
         """Names of the pods that it has evicted, by time."""
         return [each.pod[1] for each in self.granted()]
 
-    def wait_gone(self, count: int, *, seconds: float = SOON_SECONDS) -> list[Deletion]:
+    def wait_gone(self, count: int, *, seconds: float = _LONG_SECONDS) -> list[Deletion]:
         """The evictions, once there are so many. Raises NotReadyError."""
         what = f"{count} pods evicted in {self.name}"
         wait_until(lambda: len(self.granted()) >= count, what, seconds=seconds, every=0.1)
@@ -237,7 +239,7 @@ class Ground:
             conditions = found.get("status", {}).get("conditions", ())
             return any(f"{pods} pods would be evicted" in each["message"] for each in conditions)
 
-        wait_until(said, f"{rule} would evict {pods} pods", seconds=2 * SOON_SECONDS, every=0.5)
+        wait_until(said, f"{rule} would evict {pods} pods", seconds=_LONG_SECONDS, every=0.5)
 
     def wait_message(self, reason: str, message: str, rule: str = "r") -> None:
         """Our condition says that. Raises NotReadyError."""
@@ -249,7 +251,7 @@ class Ground:
             return (seen.get("reason"), seen.get("message")) == (reason, message)
 
         try:
-            wait_until(said, f"{rule} says {reason}: {message}", seconds=2 * SOON_SECONDS, every=0.5)
+            wait_until(said, f"{rule} says {reason}: {message}", seconds=_LONG_SECONDS, every=0.5)
         except Exception as e:
             e.add_note(f"it says {seen}")
             raise

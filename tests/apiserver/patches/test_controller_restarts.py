@@ -46,7 +46,7 @@ def test_another_replica_goes_on(fleet: ClosingFleet) -> None:
     """Only the holder of the lease writes; the other one has its caches, and takes over."""
     elect = ("--leader-elect", "--leader-elect-lease=default/patching")
     with PatchProcess(fleet.plane, *elect) as first, PatchProcess(fleet.plane, *elect) as second:
-        first.process.wait_ready(lambda: bool(first.lines("working") or second.lines("working")), seconds=120)
+        first.process.wait_ready(lambda: bool(first.lines("working") or second.lines("working")))
         leader, standby = (first, second) if first.lines("working") else (second, first)
         standby.wait_for("ready")
         stored = fleet.patch("handed-over", deviceClassName=fleet.name, selectors=large(fleet))

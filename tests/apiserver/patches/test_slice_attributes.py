@@ -238,7 +238,7 @@ def test_removed_attribute_makes_a_claim_unschedulable_until_the_patch_is_gone(
         stage.put("p7", **sets(driver, model=None))
         stage.settled(driver)
         _make_pod(stage, "after", driver)
-        wait_until(lambda: "Unschedulable" in _reasons(stage, "after"), "the pod cannot be scheduled")
+        wait_until(lambda: _waits(stage, "after", driver), "the pod cannot be scheduled")
         assert _allocated(stage, "before")
         stage.take("p7", driver)
         wait_until(lambda: _node_of(stage, "after") == "node-0", "the pod is scheduled")
@@ -305,6 +305,21 @@ def _node_of(stage: SliceStage, name: str) -> str:
 
 def _reasons(stage: SliceStage, name: str) -> set[str]:
     return {each.get("reason", "") for each in _pod(stage, name)["status"].get("conditions", ())}
+
+
+def _waits(stage: SliceStage, name: str, driver: str) -> bool:
+    """Whether the pod is unschedulable. Another one is tried where the scheduler had not heard of the slice yet."""
+    if _node_of(stage, name):
+        pod, claim = (
+            path(group, plural, namespace=NAMESPACE, name=name)
+            for group, plural in (("v1", "pods"), ("resource.k8s.io/v1", "resourceclaims"))
+        )
+        stage.client.request("DELETE", pod, {"gracePeriodSeconds": 0})
+        stage.client.patch(claim, {"metadata": {"finalizers": None}})  # no controller frees it here
+        stage.client.delete(claim)
+        stage.client.delete(path("resource.k8s.io/v1", "deviceclasses", name=f"{name}-class"))
+        _make_pod(stage, name, driver)
+    return "Unschedulable" in _reasons(stage, name)
 
 
 def _allocated(stage: SliceStage, name: str) -> bool:
