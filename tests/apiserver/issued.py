@@ -87,6 +87,8 @@ class CertManager:
             return self.plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *named).code == 0
 
         wait_until(established, "the kinds are established", seconds=240)
+        for plural in ("certificates", "issuers"):
+            self.plane.wait_discovered("cert-manager.io", plural)
 
     def start(self) -> None:
         """Does not wait: what it does is seen in the objects."""

@@ -141,6 +141,14 @@ class ControlPlane:
         )
         return Result(done.stdout, done.stderr, done.returncode)
 
+    def wait_discovered(self, group: str, plural: str) -> None:
+        """Returns once kubectl finds a kind that was just installed: that may come later than its URL."""
+
+        def found() -> bool:
+            return f"{plural}.{group}" in self.kubectl("api-resources", f"--api-group={group}", "-o", "name").stdout
+
+        wait_until(found, f"{plural}.{group} is discovered")
+
     def kubectl_lines(self, *args: str) -> Generator[str]:
         """Lines of a kubectl that goes on, such as `get --watch`, as they come; it is ended when they are closed."""
         command = [str(self.assets.program("kubectl")), *args]

@@ -189,11 +189,9 @@ def _worker(plane: ControlPlane, name: str, account: str, *arguments: str) -> It
 
 
 def _install(plane: ControlPlane) -> None:
-    """The manifests but for what calls us. Raises: StoryError."""
+    """The manifests but for what calls us. Raises: StoryError, NotReadyError."""
     files = [argument for name in _INSTALLED for argument in ("-f", MANIFESTS / name)]
     done = plane.kubectl("apply", *files)
     if done.code != 0:
         raise StoryError(f"the manifests cannot be installed: {done.stderr}")
-    served = plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=2m")
-    if served.code != 0:
-        raise StoryError(f"patches are not served: {served.stderr}")
+    plane.wait_discovered("devicetaint.io", "resourceslicepatches")

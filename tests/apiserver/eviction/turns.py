@@ -77,7 +77,7 @@ class Stage:
         arguments = (f"--kubeconfig={self._waiter}", "wait", condition, f"devicetaintrule/{ground.rule()}")
 
         def run() -> datetime:
-            done = self._plane.kubectl(*arguments, "--timeout=300s", timeout_seconds=360)
+            done = self._plane.kubectl(*arguments, "--timeout=900s", timeout_seconds=960)
             returned = now()
             assert (done.code, done.stderr) == (0, "")
             return returned

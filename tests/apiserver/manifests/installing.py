@@ -148,6 +148,7 @@ def install_foreign_kinds(plane: ControlPlane) -> None:
     for kind, group in FOREIGN_KINDS.items():
         there = path(f"{group}/v1", plural(kind))
         wait_until(lambda there=there: plane.client.get(there).ok, f"{kind} is served")  # type: ignore[misc]
+        plane.wait_discovered(group, plural(kind))
 
 
 def remove_foreign_kinds(plane: ControlPlane) -> None:

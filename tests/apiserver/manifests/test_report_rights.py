@@ -47,6 +47,7 @@ def audited(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlP
         assert done.code == 0, done
         # A kind that was just installed answers 429 (storage is (re)initializing) for a moment.
         wait_until(lambda: plane.client.get(REPORTS).ok, "it is served")
+        plane.wait_discovered("openreports.io", "reports")
         yield from _keeping_logs_of_failures(request, plane)
 
 

@@ -169,3 +169,5 @@ class Reader(Shell):
         for collection in (APPLICATIONS, KUSTOMIZATIONS):
             wait_until(lambda url=collection: self.client.get(url).ok, f"{collection} is served")  # type: ignore[misc]
             self.client.delete(collection)
+        for group, _, kind, _ in kinds:
+            self.plane.wait_discovered(group, f"{kind.lower()}s")

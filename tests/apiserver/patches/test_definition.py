@@ -9,6 +9,7 @@ import pytest
 from tests.apiserver.patches.values import BAD, COLLECTION, GOOD, LEFT_TO_THE_WEBHOOK, TAINT, VERSION, patch
 from tests.builders import decoded, field_errors, kind_of
 from tests.cases.corpus import cases, each_case
+from tests.controlplane.processes import wait_until
 from webhook.api.meta import OWN_GROUP
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def test_status_has_limits_of_its_own(defined: ControlPlane, status: Any) -> Non
 
 def test_kubectl_shows_columns_under_the_short_name(defined: ControlPlane) -> None:
     devices = {"filter": {"deviceClassName": "gpu", "driver": "gpu.example.com", "pool": "node-1"}, "priority": 7}
+    defined.wait_discovered("devicetaint.io", "resourceslicepatches")
     try:
         stored = defined.client.create(COLLECTION, patch(devices, "shown")).object
         status = {"selectedDevices": 8, "taintedDevices": 3}
@@ -124,8 +126,11 @@ def test_kubectl_shows_columns_under_the_short_name(defined: ControlPlane) -> No
         wide = defined.kubectl("get", "rsp", "shown", "-o", "wide").stdout.splitlines()
         assert "POOL" in wide[0].split()
         assert "node-1" in wide[1].split()
-        explained = defined.kubectl("explain", "rsp.spec.devices.filter.deviceClassName")
-        assert "Only devices that the selectors of this DeviceClass select." in explained.stdout
+        text = "Only devices that the selectors of this DeviceClass select."
+        explain = "explain", "rsp.spec.devices.filter.deviceClassName"
+        wait_until(
+            lambda: text in defined.kubectl(*explain).stdout, "it is explained"
+        )  # a schema comes later than a kind
     finally:
         defined.client.delete(f"{COLLECTION}/shown")
 
