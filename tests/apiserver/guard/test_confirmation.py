@@ -249,6 +249,7 @@ def test_dry_run_tells_the_same_and_promises_nothing(guarded: Stage) -> None:
     for number in range(2):
         done = _apply(guarded, make_rule(number))
         assert (done.code, WARNING.findall(done.stderr)) == (0, told[number]), done
+    _wait_shown(guarded, 2)
     third = [_apply(guarded, make_rule(2), *arguments) for arguments in (("--dry-run=server",), ())]
     assert [done.code for done in third] == [1, 1]
     for done in third:
@@ -280,6 +281,12 @@ def test_refusal_and_confirmation_stand_in_the_audit_log(guarded: Stage, tmp_pat
     assert audited["impact"].endswith(" over=limit:pods confirmed")
 
 
+def _wait_shown(stage: Stage, rules: int) -> None:
+    """Until its watch has shown that many rules to our server: before that they count for two seconds only."""
+    line = f'inventory_objects{{resource="devicetaintrules"}} {rules}.0'
+    wait_until(lambda: line in stage.webhook.metrics(), f"{rules} rules are known")
+
+
 # --- several rules of one command -----------------------------------------------------------------
 
 
@@ -289,6 +296,7 @@ def test_command_whose_second_rule_the_window_refuses_goes_on_once_confirmed(
     """Each is within the limit, as its dry run says, and together with the window they are not."""
     for number in range(49):
         _ = guarded.client.create(RULES, make_rule(number)).object
+    _wait_shown(guarded, 49)
     words = [*(f"{crowd.DRIVER}/{crowd.node(number)}" for number in (100, 101)), f"{crowd.KEY}:NoExecute", "--all"]
     where = f"--kubeconfig={guarded.plane.kubeconfig}"
     assert cli.main(["taint", *words, where]) == 1

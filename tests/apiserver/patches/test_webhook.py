@@ -77,7 +77,7 @@ def test_patch_for_every_device_is_warned_about(judged: ControlPlane) -> None:
 
 def test_doctor_probes_patches_where_they_are_registered(judged: ControlPlane) -> None:
     def found() -> dict[str, str]:
-        return {each["name"]: each["status"] for each in doctor(judged, "--wait", "60").checks}
+        return {each["name"]: each["status"] for each in doctor(judged, "--wait", "300").checks}
 
     assert found()["probe patches.validate.devicetaint.io"] == "ok"
     entries = judged.client.get(VALIDATING).object["webhooks"]
