@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from webhook.certificates.authority import Authority
-    from webhook.server.review_state import ReviewState
+    from webhook.server.state import ReviewState
 
 
 class StartServer(Protocol):

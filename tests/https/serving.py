@@ -25,8 +25,8 @@ from webhook.certificates.settings import FileSettings, TLSVersion
 from webhook.certificates.source import FileSource
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
-from webhook.server.review_state import ReviewState
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
+from webhook.server.state import ReviewState
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

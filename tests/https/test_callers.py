@@ -23,7 +23,7 @@ from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.store import PolicyStore
-from webhook.server.review_state import ReviewState
+from webhook.server.state import ReviewState
 
 if TYPE_CHECKING:
     from pathlib import Path

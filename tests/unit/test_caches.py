@@ -36,11 +36,11 @@ from webhook.expressions.selectors.selector import compile_selector
 from webhook.inventory.state import Sight
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.patch_reach import KnownPatches
+from webhook.server.bodies import Shed
 from webhook.server.http import Reviews
-from webhook.server.lane import Shed
 from webhook.server.responses import RequestRefused
-from webhook.server.review_state import ReviewState
 from webhook.server.settings import ReviewSettings
+from webhook.server.state import ReviewState
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from webhook.eviction.followed_pods import FollowedPods
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
-from webhook.server.review_state import ReviewState, RuleObserver
+from webhook.server.state import ReviewState, RuleObserver
 from webhook.validation.kinds import KINDS
 
 log = logging.getLogger(__name__)

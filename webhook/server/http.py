@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from time import thread_time
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -33,13 +34,11 @@ from webhook.admission.review import (
 )
 from webhook.api.field import Severity
 from webhook.policy.ports import ClusterNames
-from webhook.server.bodies import Bodies
-from webhook.server.callers import TRACEPARENT, WrongName, check_names, timeout_seconds
-from webhook.server.lane import ANSWERS, SELECTING, STRETCH_SECONDS, Lane, Reason, Shed, turn_of, work_ahead
+from webhook.server.bodies import ANSWERS, SELECTING, STRETCH_SECONDS, Bodies, Lane, Reason, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
-from webhook.server.review_log import Outcome, Unjudged, log_review
-from webhook.server.review_state import Misses, ReviewState
+from webhook.server.review_log import TRACEPARENT, Outcome, Unjudged, log_review
 from webhook.server.settings import ReviewSettings
+from webhook.server.state import Misses, ReviewState
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.reviews import WOULD_DENY
 from webhook.validation.kinds import KINDS
@@ -54,6 +53,8 @@ _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
 """Resources whose reviews cost more the more rules say about each entry."""
 _OK: Final = 200
+_SHOWN_NAMES: Final = 3
+_SHOWN_CHARACTERS: Final = 64
 
 
 class _Route(NamedTuple):
@@ -413,3 +414,49 @@ def _undecided(
 def _is_slice(request: AdmissionRequest) -> bool:
     row = KINDS.get(request.resource)
     return row is not None and row.kind == "ResourceSlice"
+
+
+class WrongName(Exception):  # noqa: N818 -- it says what the certificate has
+    """The client has a certificate of the right CA, but it is not the certificate of an API server."""
+
+
+def check_names(certificate: Mapping[str, Any] | None, names: frozenset[str]) -> None:
+    """Check that a certificate, as `SSLSocket.getpeercert` gives it, has one of the names. Raises WrongName."""
+    found = _names_in(certificate or {})
+    if names.isdisjoint(found):
+        raise WrongName(_refusal(found))
+
+
+def _names_in(certificate: Mapping[str, Any]) -> list[str]:
+    """Common names and DNS names. Asked for each review, so a list: a generator takes twice the time."""
+    found = [text for each in certificate.get("subject", ()) for kind, text in each if kind == "commonName"]
+    if "subjectAltName" in certificate:
+        found += [text for kind, text in certificate["subjectAltName"] if kind == "DNS"]
+    return found
+
+
+def _refusal(found: list[str]) -> str:
+    names = ", ".join(ascii(name[:_SHOWN_CHARACTERS]) for name in found[:_SHOWN_NAMES]) or "no name"
+    return f"the client certificate is for {names}, which is not in --client-names: only API servers send reviews here"
+
+
+# Go's time.Duration as its String() prints it: the API server sends `timeout=10s`.
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:h|m|s|ms|us|µs|ns))+", re.ASCII)
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|us|µs|ns|m|s)", re.ASCII)
+_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def timeout_seconds(query: str) -> float | None:
+    """How long the caller waits, or None if the query does not say."""
+    for parameter in query.split("&"):
+        name, _, value = parameter.partition("=")
+        if name == "timeout":
+            return duration_seconds(value)
+    return None
+
+
+def duration_seconds(text: str) -> float | None:
+    """A duration as Go writes it, or None if it is not a positive one."""
+    if len(text) > 32 or not _DURATION.fullmatch(text):
+        return None
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None

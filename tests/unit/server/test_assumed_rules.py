@@ -24,11 +24,10 @@ from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.ports import KnownNames
 from webhook.policy.store import PolicyStore
-from webhook.server import assumed_rules as module
-from webhook.server.assumed_rules import KEPT_SECONDS, AssumedRules
+from webhook.server import state as module
 from webhook.server.http import Reviews
-from webhook.server.review_state import ReviewState
 from webhook.server.settings import ReviewSettings
+from webhook.server.state import KEPT_SECONDS, AssumedRules, ReviewState
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

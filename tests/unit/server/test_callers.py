@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from webhook.server.callers import WrongName, check_names
+from webhook.server.http import WrongName, check_names
 
 API_SERVERS = frozenset({"kube-apiserver", "api.example.com"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.server.callers import duration_seconds
+from webhook.server.http import duration_seconds
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMod
 from webhook.policy.ports import KnownNames
 from webhook.policy.store import PolicyStore
 from webhook.server.http import Reviews
-from webhook.server.review_state import Misses, ReviewState
 from webhook.server.settings import ReviewSettings
+from webhook.server.state import Misses, ReviewState
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.reviews import PolicyMetrics
 

@@ -11,7 +11,7 @@ from aiohttp.base_protocol import BaseProtocol
 
 from tests.builders import encoded, make_claim, make_meta, make_review
 from webhook.admission.review import decode_review
-from webhook.server.lane import Turn
+from webhook.server.bodies import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -14,7 +14,7 @@ from tests.unit.server.test_http import reviewed
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
 from webhook.patches.slice_patches import SlicePatches
-from webhook.server.review_state import ReviewState
+from webhook.server.state import ReviewState
 
 PATCH = decode_patch(Reader.of(make_patch(attributes={f"{DRIVER}/healthy": {"bool": False}}), []))
 SLICE = make_review(make_slice([make_device()]))

@@ -11,8 +11,8 @@ import pytest
 from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
 from tests.unit.server.clocks import Clock
 from webhook.cluster.cache.decoders import SliceWire
-from webhook.server import assumed_rules as module
-from webhook.server.assumed_rules import TAINTS_KEPT_SECONDS, RecentTaints
+from webhook.server import state as module
+from webhook.server.state import TAINTS_KEPT_SECONDS, RecentTaints
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice

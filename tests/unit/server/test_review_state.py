@@ -10,7 +10,7 @@ from webhook.inventory.impact import KnownPods
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.model import BUILTIN
 from webhook.policy.ports import NO_NAMES
-from webhook.server.review_state import ReviewState
+from webhook.server.state import ReviewState
 
 if TYPE_CHECKING:
     from webhook.policy.model import Policy

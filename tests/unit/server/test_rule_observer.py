@@ -20,8 +20,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
 from webhook.policy.ports import KnownNames
 from webhook.policy.store import PolicyStore
-from webhook.server.assumed_rules import AssumedRules
-from webhook.server.review_state import ReviewState, RuleObserver
+from webhook.server.state import AssumedRules, ReviewState, RuleObserver
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -12,7 +12,7 @@ from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, Softening
 from webhook.policy.store import PolicyStore
-from webhook.server.review_state import ReviewState
+from webhook.server.state import ReviewState
 
 SOFTENING = ImpactSettings(limits=(ImpactLimits(pods=1, soften=Softening.OVER),))
 

@@ -23,8 +23,8 @@ from tests.unit.server.test_http import DRIVERS, NO_TEAM, ONLY_GPUS, Cluster, re
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.ports import KnownNames
-from webhook.server.review_state import ReviewState
 from webhook.server.settings import ReviewSettings
+from webhook.server.state import ReviewState
 
 
 class NamesByThread(KnownNames):

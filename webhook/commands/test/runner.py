@@ -38,8 +38,7 @@ from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action,
 from webhook.policy.ports import ClusterNames, KnownNames, Requester, authenticated
 from webhook.policy.store import PolicyStore
 from webhook.policy.suites import Case, InventorySource, PriorRule, Suite, Word, toleration_in
-from webhook.server.assumed_rules import AssumedRules, RecentTaints
-from webhook.server.review_state import ReviewState
+from webhook.server.state import AssumedRules, RecentTaints, ReviewState
 from webhook.validation.kinds import BY_KIND
 from webhook.validation.releases import NEWEST
 from webhook.validation.rules import SELECTOR

@@ -32,7 +32,7 @@ from tests.unit.cluster.peer import run, until
 from webhook.api.claims import allocated_classes
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Sight
-from webhook.server.review_state import ReviewState, RuleObserver
+from webhook.server.state import ReviewState, RuleObserver
 
 
 @pytest.mark.parametrize(
