@@ -92,15 +92,6 @@ def test_upload_of_100_mib_costs_less_than_16(
     assert growth < 16 * MIB
 
 
-def test_request_for_help_on_trust_gets_what_the_readme_says(webhook: WebhookProcess) -> None:
-    """certs/README.md: a GET shows that name and CA fit."""
-    with connect(webhook) as client:
-        client.send(b"GET /validate HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answer = client.answer()
-    assert answer.startswith(b"HTTP/1.1 405 ")
-    assert b'"message":"reviews must be sent with POST"' in answer
-
-
 def test_failed_handshake_is_in_metrics_and_log(webhook: WebhookProcess) -> None:
     """M6."""
     url = urlsplit(webhook.base_url)

@@ -18,7 +18,6 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
@@ -32,6 +31,7 @@ from webhook.flowcontrol.workqueue import REVIEW_SECONDS, TimeSlice
 from webhook.patches.patch_reach import REACH_SECONDS
 from webhook.server.listener import Connection
 from webhook.server.responses import CLIENT_GONE, RequestRefused
+from webhook.server.review_log import Unjudged
 from webhook.server.settings import ReviewSettings
 from webhook.server.state import ReviewState
 
@@ -50,27 +50,26 @@ _TURN_SECONDS: Final = 0.01
 megabytes take as long; a larger one stands in the queue several times."""
 _TRICKLE_BYTES: Final = 4096
 """What is no more than this at a time costs the loop little. A body that has stalled gets that without a turn."""
-
-
-class Reason(StrEnum):
-    """Why a review was not judged."""
-
-    DEADLINE = "deadline"
-    CROWDED = "crowded"
-    OVERSIZE = "oversize"
-
-
+_LOOKS_MOST: Final = 4
+"""A thousand steps, or about a millisecond: what takes more is compiled in the lane, since many may come at a time."""
+_SLICES: Final = "resourceslices"
+SELECTING: Final = frozenset({"devicetaintrules", "resourceslicepatches", _SLICES})
+"""Resources whose reviews compile selectors, and ask them about devices."""
+STRETCH_SECONDS: Final = 0.02
+"""How long such a review may hold the loop by that in the end. Nothing else is answered meanwhile."""
+_THROWN_AWAY_SHARE: Final = 3
+"""How many times the limit of a body is read of one that is not kept."""
 ANSWERS: Final = {
-    Reason.DEADLINE: (504, "time ran out in phase queue, before the review was judged: try again"),
-    Reason.CROWDED: (429, "too many large reviews at a time: try again, or send less"),
-    Reason.OVERSIZE: (413, "the review is too large to be judged: send a smaller object"),
+    Unjudged.DEADLINE: (504, "time ran out in phase queue, before the review was judged: try again"),
+    Unjudged.CROWDED: (429, "too many large reviews at a time: try again, or send less"),
+    Unjudged.OVERSIZE: (413, "the review is too large to be judged: send a smaller object"),
 }
 
 
 class Shed(Exception):  # noqa: N818 -- an answer, not a fault
     """A review that will not be judged; `head` is the part of its body that was read."""
 
-    def __init__(self, reason: Reason, head: bytes = b"") -> None:
+    def __init__(self, reason: Unjudged, head: bytes) -> None:
         super().__init__(reason.value)
         self.reason = reason
         self.head = head
@@ -88,23 +87,24 @@ class Lane:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     def rest(self) -> None:
-        """Called by work that has come to the end of a step."""
+        """Let others go on. Work calls it at the end of each step."""
         now = time.monotonic()
         if now - self._rested > _WORK_SECONDS:
             time.sleep(_REST_SECONDS)
             self._rested = time.monotonic()
 
-    async def run(self, work: Callable[[], _T], *, size_bytes: int, seconds: float) -> _T:
-        """The result of `work`, which must begin within `seconds`. Raises Shed, and what `work` raises."""
+    async def run(self, work: Callable[[], _T], body: bytes, seconds: float) -> _T:
+        """Do `work` on a body, which must begin within `seconds`. Raises Shed, and what `work` raises."""
+        size_bytes = len(body)
         if self._bytes + size_bytes > self._limit_bytes:
-            raise Shed(Reason.CROWDED)
+            raise Shed(Unjudged.CROWDED, body[:HEAD_BYTES])
         self._bytes += size_bytes
         try:
             try:
                 async with asyncio.timeout(seconds):
                     await self._free.acquire()
             except TimeoutError:
-                raise Shed(Reason.DEADLINE) from None
+                raise Shed(Unjudged.DEADLINE, body[:HEAD_BYTES]) from None
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, _giving_way, work)
             finally:
@@ -122,14 +122,14 @@ class Turn:
     """
 
     def __init__(self, turns: asyncio.Lock) -> None:
-        """`turns` is the one of all bodies; asyncio's lock serves them in the order in which they came."""
+        """Share `turns` with all bodies; asyncio's lock serves them in the order in which they came."""
         self._turns = turns
         self._has_turn = False
         self._until = 0.0
         self._trickles = False
 
     async def chunk(self, content: StreamReader) -> bytes:
-        """What comes next; empty at the body's end. Raises what the reader raises."""
+        """Read what comes next; empty at the body's end. Raises what the reader raises."""
         now = asyncio.get_running_loop().time
         if self._has_turn and now() >= self._until:
             self.end()
@@ -148,7 +148,7 @@ class Turn:
         return chunk
 
     def end(self) -> None:
-        """Lets the next one in."""
+        """Let the next one in."""
         if self._has_turn:
             self._has_turn = False
             self._turns.release()
@@ -184,21 +184,12 @@ def _giving_way(work: Callable[[], _T]) -> _T:
         return work()
 
 
-_LOOKS_MOST: Final = 4
-"""A thousand steps, or about a millisecond: what takes more is compiled in the lane, since many may come at a time."""
-SLICES: Final = "resourceslices"
-SELECTING: Final = frozenset({"devicetaintrules", "resourceslicepatches", SLICES})
-"""Resources whose reviews compile selectors, and ask them about devices."""
-STRETCH_SECONDS: Final = 0.02
-"""How long such a review may hold the loop by that in the end. Nothing else is answered meanwhile."""
-
-
 def turn_of(budget: Budget, resource: str, *, on_loop: bool) -> Compiling:
-    """In which a review compiles. Ends with OutOfTime or OutOfTurn when it is time for that."""
+    """Give the turn in which a review compiles. It ends with OutOfTime or OutOfTurn when it is time for that."""
     selectors = budget.selectors = budget.selectors or Compiling()
     if not on_loop:
         # Those of a slice are of all patches that are stored.
-        steps = math.inf if resource == SLICES else COMPILE_STEPS
+        steps = math.inf if resource == _SLICES else COMPILE_STEPS
         return selectors.turn(partial(budget.check, "selectors"), steps)
     go_on, looks = budget.lasting(STRETCH_SECONDS), count(1)
 
@@ -238,16 +229,12 @@ async def work_ahead(
     return more and patient()
 
 
-_THROWN_AWAY_SHARE: Final = 3
-"""How many times the limit of a body is read of one that is not kept."""
-
-
 @dataclass(slots=True)
 class _Arrival:
     """What has arrived of one body and is kept."""
 
     chunks: list[bytes] = field(default_factory=list)
-    given_up: Reason | None = None
+    given_up: Unjudged | None = None
     """Why only its beginning is kept."""
 
     @property
@@ -260,8 +247,8 @@ class _Arrival:
                 break
         return head
 
-    def give_up(self, why: Reason) -> None:
-        """Keeps the beginning alone."""
+    def give_up(self, why: Unjudged) -> None:
+        """Keep the beginning alone."""
         self.given_up = why
         self.chunks = [self.head]
 
@@ -276,7 +263,7 @@ class Bodies:
         """Of all bodies that are arriving."""
 
     async def receive(self, request: web.BaseRequest, seconds: float) -> bytes:
-        """The whole body of a review that must be answered within `seconds`.
+        """Return the whole body of a review that must be answered within `seconds`.
 
         Raises Shed for a body that is not judged but can be answered, as its beginning has the uid, and RequestRefused
         for any other that is too large, too slow, broken or cut off.
@@ -295,10 +282,10 @@ class Bodies:
                 return await self._read(request.content, arrival)
         except TimeoutError:
             # A body that was given up stays so: to try again, as the answer to a late one says, would not help.
-            why, head = arrival.given_up or Reason.DEADLINE, arrival.head
+            why, head = arrival.given_up or Unjudged.DEADLINE, arrival.head
             if request_in(head) is not None:
                 raise Shed(why, head) from None
-            if why is Reason.OVERSIZE:
+            if why is Unjudged.OVERSIZE:
                 raise self.too_large() from None
             raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
         except OSError:
@@ -321,25 +308,25 @@ class Bodies:
                 if oversize or (
                     self.buffered_bytes > settings.buffered_limit_bytes and size > settings.large_claim_bytes
                 ):
-                    arrival.give_up(Reason.OVERSIZE if oversize else Reason.CROWDED)
+                    arrival.give_up(Unjudged.OVERSIZE if oversize else Unjudged.CROWDED)
                     self.buffered_bytes -= size
                     size = 0
                     turn.end()
                     if oversize:
                         await self._shed_oversize(content, arrival)
                     await self._throw_away(content)
-                    raise Shed(Reason.CROWDED, arrival.head)
+                    raise Shed(Unjudged.CROWDED, arrival.head)
             return b"".join(arrival.chunks)
         finally:
             turn.end()
             self.buffered_bytes -= size
 
     async def _shed_oversize(self, content: StreamReader, arrival: _Arrival) -> NoReturn:
-        """Of a body over the limit no more than its beginning is kept.
+        """Keep no more than the beginning of a body over the limit.
 
         Raises Shed, RequestRefused where the beginning has no uid, and TimeoutError where it does not come soon.
         """
-        arrival.give_up(Reason.OVERSIZE)
+        arrival.give_up(Unjudged.OVERSIZE)
         async with asyncio.timeout(self._settings.beginning_seconds):
             while len(arrival.head) < HEAD_BYTES and (chunk := await content.readany()):
                 arrival.chunks.append(chunk[:HEAD_BYTES])
@@ -347,10 +334,10 @@ class Bodies:
         if request_in(head) is None:
             raise self.too_large()
         await self._throw_away(content)
-        raise Shed(Reason.OVERSIZE, head)
+        raise Shed(Unjudged.OVERSIZE, head)
 
     async def _throw_away(self, content: StreamReader) -> None:
-        """The rest of a body that there is no room for: a caller that still sends would not see the answer.
+        """Drop the rest of a body without room: a caller that still sends would not see the answer.
 
         No API server sends as much as is read here at most. The connection ends with an answer before the body's end.
         """
@@ -359,6 +346,6 @@ class Bodies:
             left -= len(chunk)
 
     def too_large(self) -> RequestRefused:
-        """For a body over the limit that cannot be answered by uid."""
+        """Return the refusal of a body over the limit that cannot be answered by uid."""
         mebibytes = self._settings.body_limit_bytes / 1024 / 1024
         return RequestRefused(413, f"the body must not be larger than {mebibytes:g} MiB")

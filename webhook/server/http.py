@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from time import thread_time
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
@@ -34,7 +34,7 @@ from webhook.admission.review import (
 )
 from webhook.api.field import Severity
 from webhook.policy.ports import ClusterNames
-from webhook.server.bodies import ANSWERS, SELECTING, STRETCH_SECONDS, Bodies, Lane, Reason, Shed, turn_of, work_ahead
+from webhook.server.bodies import ANSWERS, SELECTING, STRETCH_SECONDS, Bodies, Lane, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import TRACEPARENT, Outcome, Unjudged, log_review
 from webhook.server.settings import ReviewSettings
@@ -46,8 +46,6 @@ from webhook.validation.kinds import KINDS
 Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
 
 log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
@@ -92,7 +90,7 @@ class Reviews:
         self._route = lru_cache(maxsize=256)(self._route_to)
 
     async def __call__(self, request: web.BaseRequest) -> Answer:
-        """The answer to one request; whatever happens, it is one."""
+        """Answer one request, whatever happens."""
         self._in_flight += 1
         try:
             # The header was complete a while ago if the loop had other things to do: the caller has waited since then.
@@ -113,10 +111,12 @@ class Reviews:
             self._in_flight -= 1
 
     def _route_of(self, request: web.BaseRequest) -> _Route:
-        """Where a request leads. Raises RequestRefused for one that cannot be a review."""
+        """Tell where a request leads. Raises RequestRefused for one that cannot be a review."""
         # Where no certificate is asked for, none is looked for: a fiftieth of a small review.
         if self._client_names:
-            self._check_client(request)
+            # The transport knows the connection's certificate since the handshake.
+            transport = request.transport
+            check_names(None if transport is None else transport.get_extra_info("peercert"), self._client_names)
         route = self._route(request.raw_path)
         if route is None:
             raise RequestRefused(404, "no such path: send reviews to /validate or /mutate")
@@ -125,16 +125,8 @@ class Reviews:
             raise RequestRefused(*unfit, allow="POST" if unfit[0] == 405 else "")
         return route
 
-    def _check_client(self, request: web.BaseRequest) -> None:
-        """The transport knows the connection's certificate since the handshake."""
-        transport = request.transport
-        try:
-            check_names(None if transport is None else transport.get_extra_info("peercert"), self._client_names)
-        except WrongName as error:
-            raise RequestRefused(403, str(error)) from None
-
     def _route_to(self, target: str) -> _Route | None:
-        """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
+        """Tell where a target leads. The answer gets a share of the caller's patience, so that it is heard."""
         path, _, query = target.partition("?")
         decide = _PATHS.get(path)
         if decide is None:
@@ -153,11 +145,11 @@ class Reviews:
         return answer
 
     async def _review(self, route: _Route, body: bytes, budget: Budget) -> Outcome:
-        """One review, decided here or in a lane. Here it waits only for names that no cache knows. Raises Shed."""
+        """Decide a review here or in a lane. Here it waits only for names that no cache knows. Raises Shed."""
         if len(body) > self._settings.body_limit_bytes:
-            raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES])
+            raise Shed(Unjudged.OVERSIZE, body[:HEAD_BYTES])
         if budget.spent:
-            raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
+            raise Shed(Unjudged.DEADLINE, body[:HEAD_BYTES])
         # Its size says whether it is read here, and what it costs whether it stays here.
         small = len(body) <= self._settings.large_claim_bytes
         request = _decoded(body) if small else self._read_at_once(route, body)
@@ -171,7 +163,7 @@ class Reviews:
             return await self._decide_large(route, body, budget)
 
     def _read_at_once(self, route: _Route, body: bytes) -> AdmissionRequest | None:
-        """The request of a review that can be read on the loop; None for one to be read in the lane.
+        """Read the request of a review if that may be done on the loop; None for one to be read in the lane.
 
         What is read takes many times the memory of its body, so a review that will wait is not read first.
         """
@@ -186,7 +178,7 @@ class Reviews:
         return None if request is None or request.resource.resource in _COSTLY else request
 
     async def _decide_large(self, route: _Route, body: bytes, budget: Budget) -> Outcome:
-        """What comes of a large or costly review, read and judged when its turn comes. Raises Shed."""
+        """Decide a large or costly review, read and judged when its turn comes. Raises Shed."""
         state = self._state
         misses = None if state.look_up is None else Misses(state.names)
         decided = await self._in_lane(route, body, budget, state.names if misses is None else misses)
@@ -201,7 +193,7 @@ class Reviews:
     async def _in_lane(
         self, route: _Route, body: bytes, budget: Budget, names: ClusterNames
     ) -> Outcome | AdmissionRequest:
-        """What comes of a review when its turn comes, or the request where that is for the loop to decide."""
+        """Decide a review when its turn comes, or return its request where the loop must decide it."""
 
         def work() -> Outcome | AdmissionRequest:
             read = _decoded(body, self._lane.rest)
@@ -211,10 +203,10 @@ class Reviews:
             # What is large is freed here: that takes 3 ms for 2 MB.
             return outcome._replace(request=read.without_objects())
 
-        return await _run_in(self._lane, work, body, budget)
+        return await self._lane.run(work, body, budget.seconds_left)
 
     async def _decide_small(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review that was read, and that is about neither a claim nor a template. Raises Shed."""
+        """Decide a review that was read, and that is about neither a claim nor a template. Raises Shed."""
         if request.resource == CONFIG_MAPS:
             return await self._decide_apart(self._documents, route, body, request, budget)
         if route.decide is mutate and _is_slice(request) and self._state.changes_slices:
@@ -226,7 +218,7 @@ class Reviews:
             return await self._decide_ruled(route, body, request, budget)
 
     async def _decide_here(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review on the loop. Names that no cache knows are looked up. Raises OutOfTurn."""
+        """Decide a review on the loop. Look up names that no cache knows. Raises OutOfTurn."""
         state = self._state
         if state.look_up is None:
             return self._decide(route, request, budget, state.names)
@@ -252,7 +244,7 @@ class Reviews:
             return self._decide(route._replace(decide=rule), request, budget, self._state.names, on_loop=False)
 
         if route.decide is validate:
-            outcome = await _run_in(self._lane, work, body, budget)
+            outcome = await self._lane.run(work, body, budget.seconds_left)
             if outcome.decision is None:
                 return outcome
             route = route._replace(decide=partial(validate, ruled=ruled))
@@ -261,7 +253,7 @@ class Reviews:
                 return await self._decide_here(route, request, budget)
             except OutOfTurn:
                 budget.hurried = await work_ahead(
-                    budget, self._state, self._matching, lambda work: _run_in(self._lane, work, body, budget)
+                    budget, self._state, self._matching, lambda work: self._lane.run(work, body, budget.seconds_left)
                 )
         budget.hurried, budget.stretch_seconds = False, STRETCH_SECONDS
         return await self._decide_here(route, request, budget)
@@ -269,12 +261,12 @@ class Reviews:
     async def _decide_apart(
         self, lane: Lane, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget
     ) -> Outcome:
-        """What comes of what takes longer than others should wait: a policy document, selectors on many devices."""
+        """Decide what takes longer than others should wait: a policy document, selectors on many devices."""
 
         def work() -> Outcome:
             return self._decide(route, request, budget, self._state.names, on_loop=False)
 
-        return await _run_in(lane, work, body, budget)
+        return await lane.run(work, body, budget.seconds_left)
 
     async def _look_up(self, misses: Misses, budget: Budget) -> bool:
         """Return whether the cluster had anything new to say about names that were missing."""
@@ -317,7 +309,7 @@ class Reviews:
             return _undecided(route, request, 500, text, Unjudged.FAULT, error)
 
     def _assume(self, decision: Decision, request: AdmissionRequest, *, last_look: bool) -> None:
-        """Has later reviews count what was allowed."""
+        """Have later reviews count what was allowed."""
         if last_look:
             self._state.assumed_rules.validated(request.username)
         if decision.assumed is None:
@@ -329,7 +321,7 @@ class Reviews:
         self._state.assumed_rules.add(decision.assumed, request.username, last_look=last_look)
 
     def _finish(self, outcome: Outcome, seconds: float, traceparent: str) -> Answer:
-        """The answer, counted and logged with the trace of the caller."""
+        """Count the outcome, log it with the caller's trace, and return its answer."""
         metrics, request, decision = self._metrics, outcome.request, outcome.decision
         resource = request.resource.resource
         if outcome.fault is not None:
@@ -355,7 +347,7 @@ class Reviews:
         return Answer(outcome.reply)
 
     def _count_findings(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Each of them, and the review as a whole where it would have been refused."""
+        """Count each of them, and the review as a whole where it would have been refused."""
         metrics, policy = self._metrics, self._metrics.policy
         for finding in decision.findings:
             policy.count_finding(finding.name, WOULD_DENY if finding.turned_down else finding.severity.value)
@@ -365,30 +357,21 @@ class Reviews:
             metrics.reviews_turned_down.labels(metrics.known(request.resource.resource)).inc()
 
     def _shed(self, route: _Route, shed: Shed) -> Outcome:
-        """The answer to a review that is not judged: a refusal, since a caller without an answer may let it pass."""
+        """Answer a review that is not judged: refuse it, since a caller without an answer may let it pass."""
         code, text = ANSWERS[shed.reason]
         request = request_in(shed.head)
         if request is None:
             # There is no uid to answer to.
-            raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else RequestRefused(429, text)
+            raise self._bodies.too_large() if shed.reason is Unjudged.OVERSIZE else RequestRefused(429, text)
         self._metrics.reviews_shed.labels(shed.reason).inc()
-        outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
-        return outcome._replace(shed=shed.reason.value)
-
-
-async def _run_in(lane: Lane, work: Callable[[], _T], body: bytes, budget: Budget) -> _T:
-    """What work on a body comes to when its turn in a lane comes. Raises Shed, with the body's head for the answer."""
-    try:
-        return await lane.run(work, size_bytes=len(body), seconds=budget.seconds_left)
-    except Shed as shed:
-        raise Shed(shed.reason, body[:HEAD_BYTES]) from None
+        return _undecided(route, request, code, text, shed.reason)._replace(shed=shed.reason.value)
 
 
 def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     try:
         return decode_review(body, rest)
     except TooManyValues:
-        raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES]) from None
+        raise Shed(Unjudged.OVERSIZE, body[:HEAD_BYTES]) from None
     except BadReview as error:
         raise RequestRefused(400, str(error)) from None
 
@@ -396,7 +379,7 @@ def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRe
 def _undecided(
     route: _Route, request: AdmissionRequest, code: int, message: str, why: Unjudged, fault: Exception | None = None
 ) -> Outcome:
-    """The answer without a decision.
+    """Make the answer without a decision.
 
     Judging fails closed, as no other webhook judges the object; defaulting fails open, as the object is whole without.
     A ResourceSlice passes: a driver whose slice is refused loses its devices, which is worse than any taint in it. One
@@ -416,28 +399,22 @@ def _is_slice(request: AdmissionRequest) -> bool:
     return row is not None and row.kind == "ResourceSlice"
 
 
-class WrongName(Exception):  # noqa: N818 -- it says what the certificate has
-    """The client has a certificate of the right CA, but it is not the certificate of an API server."""
-
-
 def check_names(certificate: Mapping[str, Any] | None, names: frozenset[str]) -> None:
-    """Check that a certificate, as `SSLSocket.getpeercert` gives it, has one of the names. Raises WrongName."""
-    found = _names_in(certificate or {})
-    if names.isdisjoint(found):
-        raise WrongName(_refusal(found))
+    """Check that a certificate, as `SSLSocket.getpeercert` gives it, has a common or DNS name that is in `names`.
 
-
-def _names_in(certificate: Mapping[str, Any]) -> list[str]:
-    """Common names and DNS names. Asked for each review, so a list: a generator takes twice the time."""
+    Raises RequestRefused: every client of the right CA has a certificate, but only API servers have such a name.
+    """
+    certificate = certificate or {}
+    # Asked for each review, so a list: a generator takes twice the time.
     found = [text for each in certificate.get("subject", ()) for kind, text in each if kind == "commonName"]
     if "subjectAltName" in certificate:
         found += [text for kind, text in certificate["subjectAltName"] if kind == "DNS"]
-    return found
-
-
-def _refusal(found: list[str]) -> str:
-    names = ", ".join(ascii(name[:_SHOWN_CHARACTERS]) for name in found[:_SHOWN_NAMES]) or "no name"
-    return f"the client certificate is for {names}, which is not in --client-names: only API servers send reviews here"
+    if names.isdisjoint(found):
+        shown = ", ".join(ascii(name[:_SHOWN_CHARACTERS]) for name in found[:_SHOWN_NAMES]) or "no name"
+        text = (
+            f"the client certificate is for {shown}, which is not in --client-names: only API servers send reviews here"
+        )
+        raise RequestRefused(403, text)
 
 
 # Go's time.Duration as its String() prints it: the API server sends `timeout=10s`.
@@ -447,16 +424,11 @@ _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6
 
 
 def timeout_seconds(query: str) -> float | None:
-    """How long the caller waits, or None if the query does not say."""
+    """Return how long the caller waits; None if the query does not say, or names no positive duration of Go."""
     for parameter in query.split("&"):
-        name, _, value = parameter.partition("=")
+        name, _, text = parameter.partition("=")
         if name == "timeout":
-            return duration_seconds(value)
+            if len(text) > 32 or not _DURATION.fullmatch(text):
+                return None
+            return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None
     return None
-
-
-def duration_seconds(text: str) -> float | None:
-    """A duration as Go writes it, or None if it is not a positive one."""
-    if len(text) > 32 or not _DURATION.fullmatch(text):
-        return None
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None

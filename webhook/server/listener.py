@@ -60,13 +60,13 @@ class Connection(web.RequestHandler):
         """When the last header was complete, by time.monotonic: what is handled late has waited since then."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio when the handshake is done."""
+        """Make room for it. asyncio calls this when the handshake is done."""
         super().connection_made(transport)
         self.made_at = time.monotonic()
         self.listener.make_room(self)
 
     def data_received(self, data: bytes) -> None:
-        """What came in; after it, either a request is complete up to its body, or the clock of its header runs."""
+        """Take what came in; then a request is complete up to its body, or the clock of its header runs."""
         count, body = self._request_count, self.body
         late = not body.is_eof()
         super().data_received(data)
@@ -78,7 +78,10 @@ class Connection(web.RequestHandler):
             self.received_at = time.monotonic()
             self.listener.write_queue.expect(self._request_count - count)
         if self._messages and self._current_request is not None:
-            self._end_broken_body(self._current_request.content)
+            content = self._current_request.content
+            if not content.is_eof() and content.exception() is None:
+                # After a parser error, no more of it can arrive: the handler must not wait for that.
+                content.set_exception(web.RequestPayloadError())
         elif data and self._header_of != self._request_count and self._idle:
             _stop(self._header_timer)
             self._header_of = self._request_count
@@ -86,35 +89,35 @@ class Connection(web.RequestHandler):
             self._header_timer = self._loop.call_later(seconds, self._header_overdue, self._request_count)
 
     def pause_reading(self) -> None:
-        """Called for a body that is read more slowly than it comes. The parser may then stop in the next one, too."""
+        """Note that a body is read more slowly than it comes. The parser may then stop in the next one, too."""
         super().pause_reading()
         self._slow = True
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 -- aiohttp's signature
-        """Called for each body that was taken, paused or not; to resume what runs costs as much as parsing it."""
+        """Resume what was paused. Called for each body; to resume what runs costs as much as parsing it."""
         if self._slow:
             super().resume_reading(resume_parser)
 
     def write(self, data: bytes) -> None:
-        """Writes at once, after the answers that are queued."""
+        """Write at once, after the answers that are queued."""
         self.listener.write_queue.flush()
         if self.transport is not None:
             self.transport.write(data)
 
     def force_close(self) -> None:
-        """Called by aiohttp, too. Closes once the answers that are queued are written."""
+        """Close once the answers that are queued are written. aiohttp calls it, too."""
         self.listener.write_queue.flush()
         super().force_close()
 
     def pause_writing(self) -> None:
-        """Called by asyncio when the client takes less than it is sent: it has its time for that, too."""
+        """Give a client that takes less than it is sent its time for that, too. Called by asyncio."""
         super().pause_writing()
         if self.transport is not None:
             seconds = self.listener.settings.write_seconds
             self._write_timer = self._loop.call_later(seconds, self._write_overdue, self.transport)
 
     def resume_writing(self) -> None:
-        """Called by asyncio when the client has taken most of it."""
+        """Stop that time. asyncio calls this when the client has taken most of it."""
         _stop(self._write_timer)
         super().resume_writing()
 
@@ -124,17 +127,11 @@ class Connection(web.RequestHandler):
         transport.abort()
 
     def eof_received(self) -> None:
-        """Called by asyncio when the client has ended its side, after which the transport closes itself."""
+        """Write what is queued: the client has ended its side, and the transport closes itself next."""
         self.listener.write_queue.flush()
 
-    @staticmethod
-    def _end_broken_body(content: StreamReader) -> None:
-        """Signals the end of the body to the handler: after a parser error, no more of it can arrive."""
-        if not content.is_eof() and content.exception() is None:
-            content.set_exception(web.RequestPayloadError())
-
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by asyncio when either side has closed the connection."""
+        """Stop the timers. asyncio calls this when either side has closed the connection."""
         _stop(self._header_timer)
         _stop(self._write_timer)
         self.listener.write_queue.handled(len(self._messages))
@@ -173,19 +170,24 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is no HTTP, or to a handler that failed; the connection ends with it."""
+        """Answer what is no HTTP, or a handler that failed; the connection ends with it."""
+        listener = self.listener
         if status == 400:
-            self.listener.write_queue.handled()
-            answer = self.listener.malformed(message or "")
+            listener.write_queue.handled()
+            listener.count_bad_request(400)
+            # To the log only: its words are aiohttp's and the client's.
+            log.debug("malformed request", extra={"server": listener.name, "error": message or ""})
+            answer = failure(400, "not an HTTP/1.1 request; with -v, the webhook logs the reason")
         else:
-            answer = self.listener.broken(exc)
+            listener.count_bad_request(500)
+            log.error("request failed", extra={"server": listener.name}, exc_info=exc)
+            answer = failure(500, "internal error: the server's log has the traceback")
         answer.keep_alive = False
-        answer.write_queue = self.listener.write_queue
+        answer.write_queue = listener.write_queue
         return cast("web.StreamResponse", answer)
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:
-    """Stops a timer, if there is one; one that has run or was stopped stays so."""
     if timer is not None:
         timer.cancel()
 
@@ -201,12 +203,12 @@ class _Server(web.Server):
     def _take_up(
         self, message: RawRequestMessage, body: StreamReader, connection: Any, writer: Any, task: Any
     ) -> web.BaseRequest:
-        """Called by aiohttp when the turn of a request has come."""
+        """Make the request whose turn has come; aiohttp calls this."""
         connection.body = body
         return web.BaseRequest(message, body, connection, writer, task, self._loop)
 
     def __call__(self) -> Connection:
-        """The connection for a socket just accepted; its TLS handshake is still to come."""
+        """Make the connection for a socket just accepted; its TLS handshake is still to come."""
         settings = self._listener.settings
         self.last_accepted = self._loop.time()
         return Connection(
@@ -244,7 +246,7 @@ class Listener:
         self._address = address
         self._handler = handler
         self._tls = tls
-        self._count_bad_request = count_bad_request
+        self.count_bad_request = count_bad_request
         self._draining = False
         self._warned_at = -_WARN_SECONDS
         self._server: _Server | None = None
@@ -263,7 +265,7 @@ class Listener:
         return len(self._server.connections) if self._server else 0
 
     async def start(self) -> None:
-        """Listens. Raises OSError if the address is taken or not ours."""
+        """Listen. Raises OSError if the address is taken or not ours."""
         self._server = _Server(self, self._handle)
         try:
             self._socket = await self._listen(self._server)
@@ -288,11 +290,12 @@ class Listener:
         return await loop.create_server(server, host or None, port, backlog=_BACKLOG, **tls)
 
     async def _handle(self, request: web.BaseRequest) -> Answer:
-        """The handler's answer, with `Connection: close` while the listener drains."""
+        """Answer a request by the handler, with `Connection: close` while the listener drains."""
         self.write_queue.handled()
         version = request.version
         if version not in _SPOKEN:
-            answer = self.unspoken()
+            self.count_bad_request(505)
+            answer = failure(505, "requests must be of HTTP/1.1")
         else:
             answer = await self._handler(request)
         answer.write_queue = self.write_queue
@@ -301,23 +304,6 @@ class Listener:
         if self._draining or lost or not request.keep_alive or not request.content.is_eof() or version != _NEWEST:
             answer.keep_alive = False
         return answer
-
-    def unspoken(self) -> Answer:
-        """For a request that names a version of HTTP that no client of ours speaks in this way."""
-        self._count_bad_request(505)
-        return failure(505, "requests must be of HTTP/1.1")
-
-    def malformed(self, reason: str) -> Answer:
-        """For bytes that are no request. The reason goes to the log only: its words are aiohttp's and the client's."""
-        self._count_bad_request(400)
-        log.debug("malformed request", extra={"server": self.name, "error": reason})
-        return failure(400, "not an HTTP/1.1 request; with -v, the webhook logs the reason")
-
-    def broken(self, error: BaseException | None) -> Answer:
-        """For a handler that raised, which is a fault of ours."""
-        self._count_bad_request(500)
-        log.error("request failed", extra={"server": self.name}, exc_info=error)
-        return failure(500, "internal error: the server's log has the traceback")
 
     def make_room(self, new: Connection) -> None:
         """Close the one that has waited for its client longest, if `new` is one too many; `new` if all are busy."""
@@ -338,11 +324,11 @@ class Listener:
             )
 
     def drain(self) -> None:
-        """From now on each answer ends its connection."""
+        """End each connection with its next answer."""
         self._draining = True
 
     async def stop(self) -> None:
-        """Closes the socket, lets requests in flight finish and idle connections bring a last one, then closes."""
+        """Close the socket, let requests in flight finish and idle connections bring a last one, then close."""
         self.drain()
         if self._socket is None or self._server is None:
             return
@@ -355,14 +341,10 @@ class Listener:
         until = now() + self.settings.drain_seconds
         while (self.connections or now() < young_until) and now() < until:
             if now() >= idle_until:
-                _close_quiet(server)
+                for connection in server.connections:
+                    if isinstance(connection, Connection) and connection.quiet:
+                        connection.force_close()
             await asyncio.sleep(_DRAIN_STEP_SECONDS)
         if self.connections:
             log.warning("connections cut off", extra={"server": self.name, "connections": self.connections})
         await server.shutdown(timeout=_CUT_OFF_SECONDS)
-
-
-def _close_quiet(server: _Server) -> None:
-    for connection in server.connections:
-        if isinstance(connection, Connection) and connection.quiet:
-            connection.force_close()

@@ -24,30 +24,30 @@ class Checks:
         self._notes: dict[str, Problem] = {}
 
     def add(self, name: str, problem: Problem) -> None:
-        """One more condition; names appear in `/readyz?verbose` in the order they were added."""
+        """Add a condition; names appear in `/readyz?verbose` in the order they were added."""
         self._checks[name] = problem
 
     def inform(self, name: str, problem: Problem) -> None:
-        """One more check that `/readyz?verbose` lists, but that does not affect readiness."""
+        """Add a check that `/readyz?verbose` lists, but that does not affect readiness."""
         self._notes[name] = problem
 
     def notes(self) -> Iterator[tuple[str, str | None]]:
-        """Each check that does not affect readiness, with its problem or None."""
+        """Yield each check that does not affect readiness, with its problem or None."""
         for name, problem in self._notes.items():
             yield name, problem()
 
     def missing(self, *, besides: str) -> list[str]:
-        """The names of the checks that fail, without `besides`, the one that asks."""
+        """Return the names of the checks that fail, without `besides`, the one that asks."""
         return [name for name, problem in self._checks.items() if name != besides and problem() is not None]
 
     def problems(self) -> Iterator[tuple[str, str | None]]:
-        """Each check of readiness, with its problem or None."""
+        """Yield each check of readiness, with its problem or None."""
         for name, problem in self._checks.items():
             yield name, problem()
 
 
 def health(checks: Checks) -> Handler:
-    """The handler of `/livez` and `/healthz` (this process answers) and `/readyz` (it should get requests).
+    """Make the handler of `/livez`, `/healthz` (this process answers) and `/readyz` (it should get requests).
 
     `/readyz?verbose` lists every check the way kube-apiserver does; a failed `/readyz` always does.
     """
@@ -78,7 +78,7 @@ def health(checks: Checks) -> Handler:
 
 
 def exposition(encode: Callable[[str], tuple[bytes, str]]) -> Handler:
-    """The handler of `/metrics`. `encode` gives the body and its type for an `Accept` header."""
+    """Make the handler of `/metrics`. `encode` gives the body and its type for an `Accept` header."""
 
     async def answer(request: web.BaseRequest) -> Answer:
         if request.raw_path.partition("?")[0] != "/metrics":

@@ -14,6 +14,7 @@ import time
 from asyncio import Transport
 from collections.abc import Callable, Mapping
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
@@ -48,16 +49,16 @@ class WriteQueue:
         self._requests = 0
 
     def expect(self, requests: int) -> None:
-        """Counts requests that were read: until they are handled, answers wait for theirs."""
+        """Count requests that were read: until they are handled, answers wait for theirs."""
         self._requests += requests
 
     def handled(self, requests: int = 1) -> None:
-        """Counts requests that are being answered, or never will be."""
+        """Count requests that are being answered, or never will be."""
         # One that aiohttp found behind an upgrade that was declined was not counted.
         self._requests = max(0, self._requests - requests)
 
     def put(self, transport: Transport, answer: bytes) -> None:
-        """Writes an answer: now, with those that wait, or when the requests that were read with it are handled."""
+        """Write an answer: now, with those that wait, or when the requests that were read with it are handled."""
         if not self._requests and not self._waiting:
             transport.write(answer)
             return
@@ -70,7 +71,7 @@ class WriteQueue:
             asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Writes what is queued, now: before anything else is written to a connection, and before one is closed."""
+        """Write what is queued now: before anything else is written to a connection, and before it is closed."""
         waiting, self._waiting, self._size_bytes = self._waiting, [], 0
         for transport, answer in waiting:
             if transport.is_closing():  # the client is gone
@@ -112,24 +113,9 @@ class RequestRefused(Exception):  # noqa: N818 -- not an error of ours
         self.allow = allow
 
 
-class _Date:
-    """The Date header's line, made once a second."""
-
-    __slots__ = ("_line", "_second")
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._line = b""
-
-    def line(self) -> bytes:
-        second = int(time.time())  # noqa: TID251 -- the header is wall-clock time, and nothing is decided by it
-        if second != self._second:
-            self._second = second
-            self._line = f"\r\nDate: {formatdate(second, usegmt=True)}\r\nContent-Type: ".encode()
-        return self._line
-
-
-_date: Final = _Date()
+@lru_cache(maxsize=1)
+def _date_line(second: int) -> bytes:
+    return f"\r\nDate: {formatdate(second, usegmt=True)}\r\nContent-Type: ".encode()
 
 
 class Answer:
@@ -147,11 +133,11 @@ class Answer:
         self.write_queue: WriteQueue | None = None
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Called by aiohttp before the answer is written."""
+        """Note the request. aiohttp calls this before the answer is written."""
         self._request = request
 
     async def write_eof(self) -> None:
-        """Queues the answer, or writes it at once if it is large, or the connection's last, or the client is slow.
+        """Queue the answer; write it at once if it is large, or the connection's last, or the client is slow.
 
         Returns when there is room for the next one. Raises ConnectionResetError if the client is gone.
         """
@@ -177,11 +163,12 @@ class Answer:
         if not self.keep_alive:
             optional += "\r\nConnection: close"
         rest = f"{self._content_type}\r\nContent-Length: {len(self._body)}{optional}\r\n\r\n"
-        return _STATUS_LINES[self._status] + _date.line() + rest.encode()
+        second = int(time.time())  # noqa: TID251 -- the header is wall-clock time, and nothing is decided by it
+        return _STATUS_LINES[self._status] + _date_line(second) + rest.encode()
 
 
 def failure(code: int, message: str, *, allow: str = "") -> Answer:
-    """A Status (meta/v1) for a request that is no review. `message` says what to do."""
+    """Return a Status (meta/v1) for a request that is no review. `message` says what to do."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -195,7 +182,7 @@ def failure(code: int, message: str, *, allow: str = "") -> Answer:
 
 
 def unfitness(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """Code and message for a request that cannot be a review, before its body is read; None for one that may be."""
+    """Return code and message for a request that cannot be a review, without its body; None if it may be."""
     if method != "POST":
         return 405, "reviews must be sent with POST"
     content_type = headers.get("Content-Type", "")

@@ -20,7 +20,7 @@ _OF_BROKEN_GLASS: Final = frozenset(
 
 
 class Unjudged(StrEnum):
-    """Why /validate answered a review without having judged it."""
+    """Why a review was answered without having been judged."""
 
     FAULT = "fault"
     DEADLINE = "deadline"
@@ -77,7 +77,6 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float, traceparen
 
 
 def _headline(outcome: Outcome) -> tuple[str, int]:
-    """The message, and its level."""
     decision = outcome.decision
     if outcome.fault is not None:
         return "review failed", logging.ERROR
@@ -102,7 +101,7 @@ def _headline_of(decision: Decision) -> str:
 
 
 def _about(decision: Decision) -> dict[str, object]:
-    """What was found, without values of the object: they may be confidential."""
+    """List what was found, without values of the object: they may be confidential."""
     about: dict[str, object] = {}
     causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_CAUSES]]
     if causes:
@@ -135,7 +134,7 @@ _HEADER: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{1
 
 
 def trace_fields(header: str) -> dict[str, str]:
-    """`trace_id`, `span_id` and `trace_flags`, in lower-case hexadecimal; nothing if the header is not valid."""
+    """Return trace_id, span_id and trace_flags, in lower-case hexadecimal; {} if the header is not valid."""
     found = _HEADER.fullmatch(header.strip(" \t"))
     if found is None or (found[1] == _VERSION_0 and found[5]):
         return {}

@@ -176,10 +176,13 @@ class AssumedRules:
             return ()
         self._expire(self._clock())
         rules = [rule for each in self._kept for rule in each.rules]
-        return tuple(rules if inventory is None else [rule for rule in rules if not _shown(rule, inventory)])
+        if inventory is None:
+            return tuple(rules)
+        stored = inventory.rules.get
+        return tuple([rule for rule in rules if (at := stored(rule.meta.name)) is None or not _same(at, rule)])
 
     def _expire(self, now: float) -> None:
-        """Forgets what was not stored in time."""
+        """Forget what was not stored in time."""
         if not self._kept or now < self._kept[0].until:
             return
         gone = [each for each in self._kept if now >= each.until]
@@ -193,7 +196,7 @@ class AssumedRules:
         self._victims = self._closed = None
 
     def _note(self, requester: str, *, stored: bool) -> None:
-        """One more of the requester's rules was stored, or was not."""
+        """Note that one more of the requester's rules was stored, or was not."""
         if stored and requester not in self._requesters:
             self._requesters[requester] = _Requester()
             if len(self._requesters) > _REQUESTERS_MOST:
@@ -238,12 +241,12 @@ class AssumedRules:
         self._victims = None
 
     def victims_at_once(self, seconds: float) -> tuple[Impact, ...]:
-        """The same as `victims` for rules with effect NoExecute alone, not for those that only ask our worker."""
+        """Return `victims` of rules with effect NoExecute alone, not of those that only ask our worker."""
         self.victims(seconds)
         return self._victims_at_once
 
     def victims(self, seconds: float) -> tuple[Impact, ...]:
-        """What each rule hit that began in the last `seconds`, counted when it began; and what was just allowed."""
+        """Return what each rule hit when it began in the last `seconds`, and what was just allowed."""
         now = self._clock()
         self._expire(now)
         since = now - seconds
@@ -257,7 +260,7 @@ class AssumedRules:
         return self._victims
 
     def closed(self, seconds: float) -> tuple[DeviceNames, ...]:
-        """The devices on which rules began to act in the last `seconds`, or were just allowed to."""
+        """Return the devices on which rules began to act in the last `seconds`, or were just allowed to."""
         now = self._clock()
         self._expire(now)
         since = now - seconds
@@ -271,14 +274,9 @@ class AssumedRules:
 
 
 def _said(rule: DeviceTaintRule) -> DeviceTaintRule:
-    """The rule with only the annotations that say how it acts; each has a few characters."""
+    """Return the rule with only the annotations that say how it acts; each has a few characters."""
     said = {name: text[:64] for name, text in rule.meta.annotations.items() if name in RULE_ANNOTATIONS}
     return structs.replace(rule, meta=ObjectMeta(name=rule.meta.name, annotations=said))
-
-
-def _shown(rule: DeviceTaintRule, inventory: Inventory) -> bool:
-    stored = inventory.rules.get(rule.meta.name)
-    return stored is not None and _same(stored, rule)
 
 
 def _same(one: DeviceTaintRule, other: DeviceTaintRule) -> bool:
@@ -304,7 +302,7 @@ class RecentTaints:
         self._gone: OrderedDict[tuple[str, str, TaintId], float] = OrderedDict()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed."""
+        """Note the taints that a change removes."""
         if not isinstance(old, ResourceSlice):
             return
         before = evicting([old])
@@ -348,14 +346,14 @@ class Misses:
         self.device_classes: set[str] = set()
 
     def namespace(self, name: str) -> NamespaceFacts | None:
-        """The namespace; if it is unknown, None, and the name is recorded."""
+        """Return the namespace; if it is unknown, None, and record the name."""
         facts = self._names.namespace(name)
         if facts is None and name:
             self.namespaces.add(name)
         return facts
 
     def drivers(self, device_class: str) -> frozenset[str] | None:
-        """The drivers behind a class; None, and the name is recorded, if they are unknown or may be any."""
+        """Return the drivers behind a class; if they are unknown or may be any, None, and record the name."""
         drivers = self._names.drivers(device_class)
         if drivers is None and device_class:
             self.device_classes.add(device_class)
@@ -415,7 +413,7 @@ class ReviewState:
         return patches is not None and bool(patches.patches)
 
     def match_filters(self) -> bool:
-        """Goes on a little with what questions about filters have left; returns whether there was anything."""
+        """Go on a little with questions about filters; return whether any were left."""
         memo, inventory = self.patches().memo, None if self.sight is None else self.sight().inventory
         return memo is not None and inventory is not None and memo.step(inventory.pools)
 
@@ -427,7 +425,7 @@ class ReviewState:
         *,
         inventory: bool = True,
     ) -> AdmissionContext:
-        """The snapshot for a review that begins now.
+        """Take the snapshot for a review that begins now.
 
         Without `inventory` it sees neither that nor what was assumed. Both change on the event loop, so they are not
         for other threads.
@@ -474,10 +472,16 @@ class RuleObserver:
         self._state = state
         self._inventory = inventory
         self._followed = False
+        """Whether the inventory was complete once."""
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed."""
-        if not isinstance(new, DeviceTaintRule) or not self._follows():
+        """Note a change that makes a rule begin to act."""
+        if not isinstance(new, DeviceTaintRule):
+            return
+        if not self._followed:
+            sight = self._state.sight
+            self._followed = sight is not None and sight().inventory is not None
+        if not self._followed:
             return
         before, assumed = old if isinstance(old, DeviceTaintRule) else None, self._state.assumed_rules
         if assumed.stored(new) or not begins_to_act(new, before):
@@ -485,10 +489,3 @@ class RuleObserver:
         in_tree = self._state.policies.active.policy.in_tree_evictor is InTreeEvictor.ACTIVE
         names = DeviceNames.of(new.selector, self._inventory.servers)
         assumed.began(new, names, victims_of(new, self._inventory, in_tree=in_tree))
-
-    def _follows(self) -> bool:
-        """Return whether the inventory was complete once."""
-        if not self._followed:
-            sight = self._state.sight
-            self._followed = sight is not None and sight().inventory is not None
-        return self._followed

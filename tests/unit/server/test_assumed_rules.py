@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,12 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, decoded, encoded, make_review
+from tests.https.serving import post
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
-from tests.unit.server.clocks import Clock
-from webhook.admission.context import UNLIMITED, Budget
+from tests.unit.server.asking import ask
+from tests.unit.server.doubles import Clock
+from webhook.admission.context import UNLIMITED
 from webhook.admission.decision import Assumed
 from webhook.api.meta import ObjectMeta
 from webhook.inventory.impact import Impact, Wave
@@ -393,11 +394,8 @@ class Server:
         """Whether a rule on that node is allowed."""
         now = datetime.now(UTC)  # noqa: TID251 -- the server asks this clock
         review = make_review(tainting(node(number), name=f"rule-{number}", added=now), **request)
-        route = self._reviews._route_to("/validate")
-        assert route is not None
-        outcome = await self._reviews._review(route, encoded(review), Budget(60, lambda: 0.0))
-        answer = self._reviews._finish(outcome, 0.0, "")
-        allowed: bool = json.loads(answer._body)["response"]["allowed"]
+        _, answer = await ask(self._reviews, post(encoded(review), "/validate?timeout=30s"))
+        allowed: bool = answer["response"]["allowed"]
         return allowed
 
     def allowed(self, numbers: Iterable[int], **request: Any) -> int:

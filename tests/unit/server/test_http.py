@@ -1,162 +1,156 @@
-"""What of the admission port can be judged without a connection; the rest is in tests/https."""
+"""What a request to the admission port leads to; how its connection fares is in tests/https."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import structs
 
-from tests.builders import (
-    encoded,
-    make_claim,
-    make_meta,
-    make_review,
-    make_rule,
-    make_slice,
-    make_toleration,
-)
-from tests.unit.admission.guarding import fleet, tainting
-from tests.unit.inventory.values import inventory_of
-from tests.unit.policy.documents import judge_of, make_entry, policy_of
-from webhook.admission.context import Budget, OutOfTime
+from tests.builders import encoded, make_claim, make_review, make_rule, make_slice
+from tests.https.serving import post
+from tests.unit.policy.documents import judge_of, make_entry
+from tests.unit.server.asking import CLAIM, DRIVERS, NO_TEAM, ONLY_GPUS, Cluster, ask, reviewed
+from webhook.admission.context import OutOfTime
 from webhook.api.field import Path, required
-from webhook.inventory.state import Sight
-from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded
-from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode
 from webhook.policy.ports import KnownNames
 from webhook.policy.store import PolicyStore
-from webhook.server.http import Reviews
+from webhook.server.http import Reviews, check_names, timeout_seconds
+from webhook.server.responses import RequestRefused
 from webhook.server.settings import ReviewSettings
 from webhook.server.state import Misses, ReviewState
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.reviews import PolicyMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# --- callers and targets --------------------------------------------------------------------------
 
-@pytest.fixture
-def reviews() -> Reviews:
-    return Reviews(ReviewSettings(), Metrics(version="0", resources=()))
+API_SERVERS = frozenset({"kube-apiserver", "api.example.com"})
+SHOWN = "'" + "n" * 64 + "', '\\n', 'c'"
+
+
+def certificate(*common_names: str, dns: tuple[str, ...] = (), address: str = "") -> dict[str, Any]:
+    """A certificate as `ssl` gives it."""
+    subject = ((("organizationName", "kube-apiserver"),), *[(("commonName", name),) for name in common_names])
+    alternatives = (*[("DNS", name) for name in dns], *([("IP Address", address)] if address else []))
+    return {"subject": subject, "subjectAltName": alternatives, "version": 3}
 
 
 @pytest.mark.parametrize(
-    ("target", "path", "seconds"),
+    ("given", "shown"),
     [
-        ("/validate", "/validate", 8.0),
-        ("/validate?timeout=5s", "/validate", 4.0),
-        ("/validate?timeout=1h", "/validate", 24.0),
-        ("/mutate?dryRun=x&timeout=5s&timeout=9s", "/mutate", 4.0),
-        ("/mutate?timeouts=5s", "/mutate", 8.0),
+        pytest.param(certificate("kube-apiserver"), None, id="by its common name"),
+        pytest.param(certificate("x", dns=("y", "api.example.com")), None, id="by one of its DNS names"),
+        pytest.param({"subject": (), "subjectAltName": (("DNS", "kube-apiserver"),)}, None, id="without a subject"),
+        pytest.param(certificate("system:node:node-1"), "'system:node:node-1'", id="of a kubelet"),
+        pytest.param(certificate("Kube-APIserver"), "'Kube-APIserver'", id="in other capitals"),
+        pytest.param(certificate("kube-apiserver.example"), "'kube-apiserver.example'", id="that begins alike"),
+        pytest.param(certificate("kube-apiserver\x00.a"), "'kube-apiserver\\x00.a'", id="with a zero byte after it"),
+        pytest.param(certificate("x", dns=("*.example.com",)), "'x', '*.example.com'", id="with a wildcard"),
+        pytest.param(certificate("x", address="kube-apiserver"), "'x'", id="in another kind of name"),
+        pytest.param(certificate(), "no name", id="in the organization only"),
+        pytest.param({}, "no name", id="without names"),
+        pytest.param(None, "no name", id="that is not there"),
+        pytest.param(certificate("n" * 1000, "\n", "c", "d"), SHOWN, id="with much that is not repeated"),
     ],
 )
-def test_target_leads_to_a_route_with_four_fifths_of_the_callers_patience(
-    reviews: Reviews, target: str, path: str, seconds: float
+def test_certificate_is_let_in_by_its_names(given: dict[str, Any] | None, shown: str | None) -> None:
+    """R2: with a CA of the whole cluster, every kubelet has a certificate."""
+    if shown is None:
+        check_names(given, API_SERVERS)
+        return
+    with pytest.raises(RequestRefused) as refused:
+        check_names(given, API_SERVERS)
+    told = f"the client certificate is for {shown}, which is not in --client-names: only API servers send reviews here"
+    assert (refused.value.code, str(refused.value)) == (403, told)
+
+
+class Late(ReviewState):
+    """ReviewState that is looked at when the time is over, and notes how much there was."""
+
+    noted: list[float]
+
+    def context(self, *arguments: Any, **_: Any) -> Any:
+        self.noted = [arguments[1].seconds_left]
+        raise OutOfTime("policy")
+
+
+@pytest.mark.parametrize(
+    ("target", "seconds"),
+    [
+        ("/validate", 8.0),
+        ("/validate?timeout=5s", 4.0),
+        ("/validate?timeout=1h", 24.0),
+        ("/mutate?dryRun=x&timeout=5s&timeout=9s", 4.0),
+        ("/mutate?timeouts=5s", 8.0),
+    ],
+)
+def test_target_leads_to_a_route_with_four_fifths_of_the_callers_patience(target: str, seconds: float) -> None:
+    state = Late()
+    reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), state)
+    reviews._clock = lambda: 7.0
+    _, answer = asyncio.run(ask(reviews, post(encoded(CLAIM), target)))
+    assert (state.noted, answer["response"]["allowed"]) == ([seconds], target.startswith("/mutate"))
+
+
+@pytest.mark.parametrize("target", ["/", "/Validate", "/validate/", "//validate"])
+def test_other_targets_lead_nowhere(target: str) -> None:
+    reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()))
+    status, answer = asyncio.run(ask(reviews, post(encoded(CLAIM), target)))
+    assert (status, answer["message"]) == (404, "no such path: send reviews to /validate or /mutate")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10s", 10.0),
+        ("1m30s", 90.0),
+        ("1h0m0s", 3600.0),
+        ("1.5s", 1.5),
+        ("500ms", 0.5),
+        ("1m0.25s", 60.25),
+        ("7µs", 7e-6),
+        ("0s", None),
+        ("", None),
+        ("10", None),
+        ("s", None),
+        ("-1s", None),
+        ("1s ", None),
+        ("٣s", None),
+        ("9" * 33 + "s", None),
+    ],
+)
+def test_timeouts_are_read_as_go_writes_them(text: str, seconds: float | None) -> None:
+    assert timeout_seconds(f"a=b&timeout={text}") == pytest.approx(seconds)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "rules", "allowed", "asked"),
+    [
+        pytest.param({}, ({"ml": {}}, DRIVERS), (NO_TEAM, ONLY_GPUS), True, 1, id="found, so decided again"),
+        pytest.param({}, (), (NO_TEAM,), False, 1, id="unknown to all, asked for once"),
+        pytest.param({"ml": {}}, (), (NO_TEAM, ONLY_GPUS), True, 0, id="known before"),
+        pytest.param({}, (), (), True, 0, id="no rule needs them"),
+    ],
+)
+def test_names_are_asked_for_where_a_rule_needs_them(
+    known: Any, found: tuple[Any, ...], rules: Any, *, allowed: bool, asked: int
 ) -> None:
-    route = reviews._route_to(target)
-    assert route is not None
-    assert (route.path, route.seconds) == (path, seconds)
-
-
-@pytest.mark.parametrize("target", ["/", "/Validate", "/validate/", "//validate", "*", ""])
-def test_other_targets_lead_nowhere(reviews: Reviews, target: str) -> None:
-    assert reviews._route_to(target) is None
-
-
-# --- policy, names and ConfigMaps ---------------------------------------------------------------
-
-
-class Cluster:
-    """A cluster that is asked for names: it says what it knows, and remembers what it was asked."""
-
-    def __init__(self, namespaces: Any = None, device_classes: Any = None) -> None:
-        self._facts = (namespaces or {}, device_classes or {})
-        self.names = KnownNames()
-        self.state = ReviewState(look_up=self.look_up)
-        self.state.names = self.names
-        self.asked: list[tuple[set[str], set[str], float]] = []
-        self.when_asked: Callable[[], None] = lambda: None
-
-    async def look_up(self, namespaces: frozenset[str], device_classes: frozenset[str], seconds: float) -> bool:
-        self.asked.append((set(namespaces), set(device_classes), seconds))
-        self.when_asked()
-        self.state.names = KnownNames(*self._facts)
-        return any(self._facts)
-
-
-def reviewed(
-    state: ReviewState,
-    review: Any,
-    *,
-    path: str = "/validate",
-    seconds: float = 30.0,
-    clock: Callable[[], float] = time.monotonic,
-    settings: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
-) -> dict[str, Any]:
-    """What is answered to a review, with the samples of its metrics under "metrics".
-
-    By default it has the longest time that a caller can give, since machines may be slow, and coverage slows them down.
-    """
-    metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
-    policy = state.policies.active.policy
-    metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])
-    reviews = Reviews(settings, metrics, state)
-    route = reviews._route_to(f"{path}?timeout={seconds}s")
-    assert route is not None
-    budget = Budget(route.seconds, clock)
-    outcome = asyncio.run(reviews._review(route, encoded(review), budget))
-    answer = reviews._finish(outcome, 0.0, "")
-    samples = {
-        (sample.name.removeprefix("device_taint_webhook_"), *sample.labels.values()): sample.value
-        for family in metrics.registry.collect()
-        for sample in family.samples
-    }
-    response: dict[str, Any] = json.loads(answer._body)["response"]
-    return response | {"metrics": samples}
-
-
-ONLY_GPUS = make_entry("gpus-only", "allow", {"drivers": ["gpu.example.com"]})
-NO_TEAM = make_entry("no-team", "deny", {"namespaces": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}})
-CLAIM = make_review(make_claim([make_toleration()]))
-DRIVERS = {"gpu.example.com": frozenset({"gpu.example.com"})}
-
-
-def test_names_that_are_not_known_are_asked_for_and_the_review_is_decided_anew() -> None:
-    cluster = Cluster({"ml": {}}, DRIVERS)
-    cluster.state.policies.use(judge_of(NO_TEAM, ONLY_GPUS, default="deny"))
-    assert reviewed(cluster.state, CLAIM)["allowed"]
-    assert cluster.asked == [({"ml"}, {"gpu.example.com"}, 0.5)]
-
-
-def test_what_nobody_knows_is_refused_after_it_was_asked_for_once() -> None:
-    cluster = Cluster()
-    cluster.state.policies.use(judge_of(NO_TEAM))
+    cluster = Cluster(*found)
+    if known:
+        cluster.state.names = KnownNames(known, DRIVERS)
+    if rules:
+        cluster.state.policies.use(judge_of(*rules, default="deny" if ONLY_GPUS in rules else "allow"))
     answer = reviewed(cluster.state, CLAIM)
-    assert not answer["allowed"]
-    assert "no-team" in answer["status"]["message"]
-    assert len(cluster.asked) == 1
-
-
-def test_names_that_are_known_are_not_asked_for() -> None:
-    cluster = Cluster()
-    cluster.state.names = KnownNames({"ml": {}}, DRIVERS)
-    cluster.state.policies.use(judge_of(NO_TEAM, ONLY_GPUS, default="deny"))
-    assert reviewed(cluster.state, CLAIM)["allowed"]
-    assert cluster.asked == []
-
-
-def test_names_that_no_rule_needs_are_not_asked_for() -> None:
-    cluster = Cluster()
-    assert reviewed(cluster.state, CLAIM)["allowed"]
-    assert reviewed(cluster.state, make_review(make_rule()))["allowed"]
-    assert cluster.asked == []
+    assert answer["allowed"] is allowed
+    assert allowed or "no-team" in answer["status"]["message"]
+    assert cluster.asked == [({"ml"}, {"gpu.example.com"}, 0.5)] * asked
 
 
 def test_asking_takes_at_most_half_of_the_time_that_is_left() -> None:
@@ -190,6 +184,9 @@ def test_misses_are_noted_once_and_empty_names_never() -> None:
         assert misses.namespace("new") is None
         assert misses.drivers("any") is None
     assert (misses.found, misses.namespaces, misses.device_classes) == (True, {"new"}, {"any"})
+
+
+# --- policy documents ----------------------------------------------------------------------------
 
 
 def config_map_review(**data: str) -> Any:
@@ -248,31 +245,7 @@ def test_document_that_breaks_its_reader_is_refused_and_counted(caplog: pytest.L
     assert [record.getMessage() for record in caplog.records] == ["review failed"]
 
 
-def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    state = ReviewState(
-        PolicyStore(
-            judge_of(make_entry("noted", "audit"), make_entry("told", "warn"), make_entry("fine", "allow")),
-            judge_of(make_entry("candidate-rule", "deny")),
-        ),
-    )
-    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        answer = reviewed(state, CLAIM)
-    metrics = answer["metrics"]
-    assert answer["allowed"]
-    found = {labels: value for labels, value in metrics.items() if labels[0] == "policy_decisions_total"}
-    assert found == {
-        ("policy_decisions_total", "noted", "audit"): 1,
-        ("policy_decisions_total", "told", "warn"): 1,
-        ("policy_decisions_total", "fine", "allow"): 1,
-    }
-    assert metrics["policy_candidate_differences_total", "candidate-rule", "denied"] == 1
-    [record] = caplog.records
-    assert record.getMessage() == "review answered with warnings"
-    assert vars(record)["rules"] == ["noted", "told"]
-    where = "spec.devices.requests[0].exactly.tolerations[0]"
-    assert vars(record)["candidate"] == [f"{where}: denied by candidate-rule"]
+# --- faults ---------------------------------------------------------------------------------------
 
 
 class Broken(ReviewState):
@@ -280,13 +253,6 @@ class Broken(ReviewState):
 
     def context(self, *_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
-
-
-class Late(ReviewState):
-    """ReviewState that is looked at when the time is over."""
-
-    def context(self, *_: Any, **__: Any) -> Any:
-        raise OutOfTime("policy")
 
 
 FAULTS = [
@@ -330,109 +296,6 @@ def test_faults_and_slices_that_pass_are_counted_from_zero() -> None:
     zeros = {key for key, value in answer["metrics"].items() if value == 0.0}
     assert zeros >= {("panics_total", resource) for resource in ("resourceslices", "devicetaintrules", "other")}
     assert zeros >= {("reviews_passed_unjudged_total", "resourceslices", why) for why in ("fault", "deadline")}
-
-
-# --- findings -----------------------------------------------------------------------------------
-
-LEFT_OUT = make_claim([make_toleration(key=None, operator="Equal", value=None)])
-GUARDED = Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=1),), break_glass_groups=("oncall",)))
-
-
-def guarded(mode: PolicyMode) -> ReviewState:
-    """Four nodes with a pod each, one of which may go."""
-    sight = Sight(inventory_of(*fleet()))
-    return ReviewState(PolicyStore(Judge(structs.replace(GUARDED, mode=mode))), sight=lambda: sight)
-
-
-def ruled(mode: PolicyMode) -> ReviewState:
-    """A policy that denies every toleration."""
-    return ReviewState(PolicyStore(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")]))))
-
-
-def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
-    """The findings that were counted, by rule and severity."""
-    return {key[1:]: value for key, value in answer["metrics"].items() if key[0] == "findings_total" and value}
-
-
-@pytest.mark.parametrize(
-    ("state", "manifest", "rule"),
-    [
-        pytest.param(ruled, make_claim([make_toleration()]), "no-team", id="policy"),
-        pytest.param(
-            lambda mode: ReviewState(PolicyStore(Judge(Policy(mode=mode)))),
-            LEFT_OUT,
-            "documented",
-            id="documented rule",
-        ),
-        pytest.param(guarded, tainting(), "impact", id="guard"),
-    ],
-)
-def test_mode_warn_counts_what_mode_enforce_refuses(
-    state: Callable[[PolicyMode], ReviewState], manifest: Any, rule: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """M2: requests and findings alike."""
-    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        warned, refused, off = (
-            reviewed(state(mode), make_review(manifest))
-            for mode in (PolicyMode.WARN, PolicyMode.ENFORCE, PolicyMode.OFF)
-        )
-    resource = make_review(manifest)["request"]["resource"]["resource"]
-    assert [answer["allowed"] for answer in (warned, refused, off)] == [True, False, True]
-    assert [answer["metrics"]["reviews_turned_down_total", resource] for answer in (warned, refused, off)] == [1, 0, 0]
-    assert found(warned)[rule, "would_deny"] == found(refused)[rule, "deny"] == 1
-    assert (rule, "would_deny") not in found(refused)
-    assert not {severity for _, severity in found(off)} & {"deny", "would_deny"}
-    told, denied = caplog.records[:2]
-    assert (rule in vars(told)["rules"], vars(told)["turnedDown"]) == (True, True)
-    assert (rule in vars(denied)["rules"], "turnedDown" in vars(denied)) == (True, False)
-
-
-GENERATED = {"resource.kubernetes.io/pod-claim-name": "gpu"}
-
-
-@pytest.mark.parametrize("generated", ["warn", "enforce"])
-def test_what_mode_enforce_would_let_pass_as_well_is_not_counted_as_refused(generated: str) -> None:
-    """M2: a claim made from a template is only warned of unless generatedClaims says otherwise."""
-    claim = make_claim([make_toleration()], meta=make_meta("c", namespace="ml", annotations=GENERATED))
-    review = make_review(claim, user="system:serviceaccount:kube-system:resource-claim-controller")
-    state = ReviewState(
-        PolicyStore(Judge(policy_of(mode="warn", generatedClaims=generated, rules=[make_entry("no-team", "deny")])))
-    )
-    counted = reviewed(state, review)["metrics"]["reviews_turned_down_total", "resourceclaims"]
-    assert counted == (generated == "enforce")
-
-
-def test_broken_glass_has_a_log_line_and_a_number_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    """M2."""
-    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        answer = reviewed(guarded(PolicyMode.ENFORCE), make_review(tainting(), groups=["oncall"], user="jane"))
-    assert answer["allowed"]
-    assert found(answer)["break-glass", "warn"] == 1
-    assert answer["metrics"]["reviews_turned_down_total", "devicetaintrules"] == 0
-    review, glass = caplog.records
-    assert (glass.levelname, glass.getMessage()) == (
-        "WARNING",
-        "impact limits bypassed by a member of a break-glass group",
-    )
-    assert (vars(glass)["user"], vars(glass)["object"]) == ("jane", "unhealthy-gpu")
-    assert vars(glass)["impact"] == vars(review)["impact"]
-    assert vars(glass)["impact"].endswith(" break-glass")
-
-
-def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> None:
-    """M2."""
-    policy = PolicyMetrics()
-    policy.use(["known"], [])
-    for name in ("known", "DT001", "impact", "gone", "DT1", "DT0001", "impactful"):
-        policy.count_finding(name, "warn")
-    policy.use([], [])
-    counted = {
-        (sample.labels["rule"], sample.labels["severity"]): sample.value
-        for family in policy.collect()
-        for sample in family.samples
-        if sample.name == "device_taint_webhook_findings_total" and sample.value
-    }
-    assert counted == {("DT001", "warn"): 1, ("impact", "warn"): 1, ("other", "warn"): 4}
 
 
 def test_mutation_that_fails_leaves_the_object_alone() -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.builders import NOW, decoded
 from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on
-from tests.unit.server.clocks import Clock
+from tests.unit.server.doubles import Clock
 from webhook.admission.context import UNLIMITED
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.state import Inventory, Sight

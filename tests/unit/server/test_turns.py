@@ -19,7 +19,7 @@ from tests.builders import (
 )
 from tests.unit.inventory.values import inventory_of
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry, policy_of
-from tests.unit.server.test_http import DRIVERS, NO_TEAM, ONLY_GPUS, Cluster, reviewed
+from tests.unit.server.asking import DRIVERS, NO_TEAM, ONLY_GPUS, Cluster, reviewed
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.ports import KnownNames

@@ -7,15 +7,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from aiohttp import StreamReader
 
 from tests.https.serving import post, undated
-from tests.unit.server.clocks import Clock
-from tests.unit.server.transports import Transport
-from webhook.server.bodies import Bodies
+from tests.unit.server.doubles import Clock, Transport
 from webhook.server.listener import Listener, _Server
 from webhook.server.responses import QUEUED_ANSWER_BYTES, Answer, WriteQueue
-from webhook.server.settings import Address, ListenerSettings, ReviewSettings
+from webhook.server.settings import Address, ListenerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -165,21 +162,12 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-def test_answer_that_waits_is_written_before_its_connection_is_closed() -> None:
+@pytest.mark.parametrize("end", ["force_close", "eof_received"])
+def test_answer_that_waits_is_written_before_its_connection_ends(end: str) -> None:
     async def then(connection: Connection, transport: Transport) -> None:
         connection.data_received(post(b"", "/1"))
         await until(lambda: connection.listener.write_queue._waiting)
-        connection.force_close()
-        assert transport.closing
-
-    assert undated(connected(then).written) == answer(1)
-
-
-def test_answer_that_waits_is_written_when_the_client_has_ended_its_side() -> None:
-    async def then(connection: Connection, transport: Transport) -> None:
-        connection.data_received(post(b"", "/1"))
-        await until(lambda: connection.listener.write_queue._waiting)
-        connection.eof_received()
+        getattr(connection, end)()
         transport.closing = True  # asyncio closes it then
 
     assert undated(connected(then).written) == answer(1)
@@ -201,41 +189,28 @@ def written_by(answer: Answer) -> bytes:
     return undated(asyncio.run(scenario()))
 
 
-def last_answer(size: int) -> Answer:
-    last = Answer(b"x" * size)
-    last.keep_alive = False
-    return last
+LAST = Answer(b"xx")
+LAST.keep_alive = False
 
 
-def test_small_answer_waits() -> None:
-    assert written_by(Answer(b"x")) == b""
-
-
-def test_large_answer_waits_for_nothing_but_earlier_ones() -> None:
-    assert written_by(Answer(b"x" * QUEUED_ANSWER_BYTES)) == b"earlier, " + answer(QUEUED_ANSWER_BYTES)
-
-
-def test_last_answer_waits_for_nothing_but_earlier_ones() -> None:
-    last = answer(2).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    assert written_by(last_answer(2)) == b"earlier, " + last
-
-
-def test_expectation_is_met_after_the_answers_to_earlier_requests() -> None:
-    async def then(connection: Connection, transport: Transport) -> None:
-        put(connection.listener.write_queue, transport, b"earlier, ")
-        content = StreamReader(cast("Any", connection), 1024, loop=asyncio.get_running_loop())
-        content.feed_data(b"body")
-        content.feed_eof()
-        request = SimpleNamespace(
-            headers={"Expect": "100-continue"},
-            content_length=4,
-            content=content,
-            transport=transport,
-            protocol=connection,
-        )
-        assert await Bodies(ReviewSettings()).receive(cast("Any", request), 20) == b"body"
-
-    assert connected(then).written == b"earlier, HTTP/1.1 100 Continue\r\n\r\n"
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        pytest.param(Answer(b"x"), b"", id="small"),
+        pytest.param(
+            Answer(b"x" * QUEUED_ANSWER_BYTES),
+            b"earlier, " + answer(QUEUED_ANSWER_BYTES),
+            id="large: after earlier ones",
+        ),
+        pytest.param(
+            LAST,
+            b"earlier, " + answer(2).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+            id="last of its connection, after others",
+        ),
+    ],
+)
+def test_only_a_small_answer_waits(given: Answer, written: bytes) -> None:
+    assert written_by(given) == written
 
 
 @pytest.mark.parametrize(
@@ -267,31 +242,18 @@ def test_each_request_is_counted_once_whatever_becomes_of_it(sent: bytes, answer
 SLOW_CLIENT = ListenerSettings(write_seconds=0.05)
 
 
-async def later() -> None:
-    await asyncio.sleep(4 * SLOW_CLIENT.write_seconds)
-
-
-def test_client_that_does_not_read_is_cut_off() -> None:
+@pytest.mark.parametrize(
+    ("end", "cut_off"),
+    [
+        pytest.param(lambda _: None, True, id="never reads"),
+        pytest.param(lambda connection: connection.resume_writing(), False, id="reads again"),
+        pytest.param(lambda connection: connection.connection_lost(None), False, id="is gone"),
+    ],
+)
+def test_client_that_does_not_read_is_cut_off(end: Callable[[Connection], None], *, cut_off: bool) -> None:
     async def then(connection: Connection, _transport: Transport) -> None:
         connection.pause_writing()
-        await later()
+        end(connection)
+        await asyncio.sleep(4 * SLOW_CLIENT.write_seconds)
 
-    assert connected(then, SLOW_CLIENT).aborted
-
-
-def test_client_that_reads_again_is_not_cut_off() -> None:
-    async def then(connection: Connection, _transport: Transport) -> None:
-        connection.pause_writing()
-        connection.resume_writing()
-        await later()
-
-    assert not connected(then, SLOW_CLIENT).aborted
-
-
-def test_connection_that_is_lost_is_not_cut_off_later() -> None:
-    async def then(connection: Connection, _transport: Transport) -> None:
-        connection.pause_writing()
-        connection.connection_lost(None)
-        await later()
-
-    assert not connected(then, SLOW_CLIENT).aborted
+    assert connected(then, SLOW_CLIENT).aborted is cut_off

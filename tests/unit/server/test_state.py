@@ -1,4 +1,4 @@
-"""What slices had a short while ago."""
+"""What slices had a short while ago, and what a review sees of the state, beside what others test."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
-from tests.unit.server.clocks import Clock
+from tests.builders import NOW, NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
+from tests.unit.server.doubles import Clock
+from webhook.admission.context import UNLIMITED
 from webhook.cluster.cache.decoders import SliceWire
+from webhook.inventory.impact import KnownPods
+from webhook.inventory.state import Inventory, Sight
+from webhook.policy.model import BUILTIN
+from webhook.policy.ports import NO_NAMES
 from webhook.server import state as module
-from webhook.server.state import TAINTS_KEPT_SECONDS, RecentTaints
+from webhook.server.state import TAINTS_KEPT_SECONDS, RecentTaints, ReviewState
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
+    from webhook.policy.model import Policy
 
 BROKEN: Final = make_taint(effect="NoExecute", timeAdded=NOW_TEXT)
 IDENTITY: Final = ("gpu-0", BROKEN["key"], BROKEN.get("value", ""))
@@ -66,3 +72,26 @@ def test_of_too_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     for pool in ("node-0", "node-1", "node-0", "node-2"):
         recent_taints.observe(a_slice(BROKEN, pool=pool), None)
     assert [had(recent_taints, f"node-{number}") for number in range(3)] == [True, False, True]
+
+
+WITHOUT_CLUSTER = "this webhook runs without a cluster, so it cannot see whether API servers prove authors"
+KNOWN = KnownPods(lambda _: None, lambda _: None, {})
+
+
+def test_pods_are_seen_under_the_policy_in_use_and_only_with_an_inventory() -> None:
+    asked: list[Policy] = []
+
+    def pods(policy: Policy) -> KnownPods:
+        asked.append(policy)
+        return KNOWN
+
+    state = ReviewState(sight=lambda: Sight(Inventory()), pods=pods)
+    assert state.context(NOW, UNLIMITED, NO_NAMES).pods is KNOWN
+    assert asked == [BUILTIN]
+    assert state.context(NOW, UNLIMITED, NO_NAMES, inventory=False).pods is None
+    assert ReviewState(pods=pods).context(NOW, UNLIMITED, NO_NAMES).pods is None
+    assert ReviewState(sight=lambda: Sight(Inventory())).context(NOW, UNLIMITED, NO_NAMES).pods is None
+
+
+def test_without_a_cluster_no_author_is_proved_and_a_review_says_why() -> None:
+    assert ReviewState().context(NOW, UNLIMITED, NO_NAMES).authors_unproved == WITHOUT_CLUSTER

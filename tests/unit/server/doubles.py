@@ -1,8 +1,18 @@
-"""A transport that remembers what was written to it."""
+"""A clock that a test sets, and a transport that remembers what was written to it."""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+class Clock:
+    """Shows the seconds that a test has set."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 class Transport:
