@@ -60,7 +60,7 @@ class Affected:
         return len(self._claims) + len(self._pods) + len(self._all)
 
     def mark_claims(self, claims: AbstractSet[str]) -> None:
-        """The pods of these claims may be hit by others from now on.
+        """Note that the pods of these claims may be hit by others from now on.
 
         If these are most of the claims, all pods are looked at, which is faster than looking up the pods of each claim.
         """
@@ -70,25 +70,25 @@ class Affected:
             self._claims.update(dict.fromkeys(claims))
 
     def mark(self, pods: Iterable[str]) -> None:
-        """These pods have changed, or their gangs have."""
+        """Note that these pods have changed, or their gangs have."""
         self._pods.update(dict.fromkeys(pods))
 
     def mark_all(self) -> None:
-        """Any pod may have changed."""
+        """Note that any pod may have changed."""
         self._all = list(self._inventory.pods)
 
     def touch(self, key: str, *uids: str) -> None:
-        """Another plan may follow from what is known of a pod now."""
+        """Note that another plan may follow from what is known of a pod now."""
         self.revision += 1
         self.changed.setdefault(key, set()).update(uids)
 
     def touch_all(self) -> None:
-        """Another plan may follow for any pod."""
+        """Note that another plan may follow for any pod."""
         self.revision += 1
         self.whole = True
 
     def follow(self) -> None:
-        """Follows some of what is pending."""
+        """Follow some of what is pending."""
         if self._claims:
             claims = [self._claims.popitem()[0] for _ in range(min(_STEP, len(self._claims)))]
             self.mark(self._inventory.pods_using(claims))
@@ -124,7 +124,7 @@ class Affected:
             self.touch(key, *uids)
 
     def grow(self, key: str, uid: str, rules: Iterable[RuleRef]) -> None:
-        """Rules have come to hit a pod, itself or as one that goes along."""
+        """Note that rules have come to hit a pod, itself or as one that goes along."""
         for rule, _ in rules:
             grown = self._grown.setdefault(rule, {})
             grown[key, uid] = None
@@ -132,7 +132,7 @@ class Affected:
                 self.touch_all()
 
     def begin(self) -> None:
-        """A plan of all pods is begun."""
+        """Begin a plan of all pods."""
         self.changed, self.whole, self.planning = {}, False, True
         grown, self._grown = self._grown, {}
         if not self._settling:
@@ -142,12 +142,12 @@ class Affected:
                 self._settling.setdefault(uid, {}).update(pods)
 
     def settle(self) -> list[dict[tuple[str, str], None]]:
-        """The plan is made. Returns what is to be dropped in steps."""
+        """Note that the plan is made; return what is to be dropped in steps."""
         settled, self._settling, self.planning = list(self._settling.values()), {}, False
         return settled
 
     def grown_by(self, rule_uid: str) -> frozenset[str]:
-        """Returns the pods that a rule has come to hit since the last plan of all, and those of their PodGroups.
+        """Return the pods that a rule has come to hit since the last plan of all, and those of their PodGroups.
 
         As `namespace/name`, and with a uid behind that for those that have gone, which may have been evicted.
         """
@@ -169,7 +169,7 @@ class Affected:
                 del self._gangs[gang]
 
     def linked_to(self, pods: Iterable[str]) -> dict[str, None]:
-        """Returns all pods that may go together with these, directly or through others; with these."""
+        """Return all pods that may go together with these, directly or through others; with these."""
         found, left, followed = dict[str, None](), list(pods), set[str]()
         while left:
             key = left.pop()
@@ -186,7 +186,7 @@ class Affected:
         return found
 
     def _links_of(self, key: str, pod: Pod) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-        """The PodGroup, the gang and the claims of a pod, and the pods of each."""
+        """Yield the PodGroup, the gang and the claims of a pod, and the pods of each."""
         if pod.pod_group and goes_with_all(self._inventory, pod):
             group = group_key(pod)
             yield f"group {group}", partial(self._inventory.members_of, group)
@@ -198,5 +198,5 @@ class Affected:
 
 
 def alike(old: Pod, new: Pod) -> bool:
-    """Tells whether it is the same pod, and a plan reads the same from both."""
+    """Tell whether it is the same pod, and a plan reads the same from both."""
     return old.meta.uid == new.meta.uid and structs.replace(old, meta=new.meta, ready=new.ready) == new

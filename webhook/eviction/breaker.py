@@ -44,7 +44,7 @@ class Breaker:
         clock: Clock,
         settings: Callable[[], BreakerSettings],
     ) -> None:
-        """`settings` are asked for at each use."""
+        """Ask for `settings` at each use."""
         self._inventory = inventory
         self._evictions = evictions
         self._clock = clock
@@ -55,7 +55,7 @@ class Breaker:
     # --- what has changed ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Counts the taints that were added within the window before this process started, by their timeAdded."""
+        """Count the taints that were added within the window before this process started, by their timeAdded."""
         now, seconds = self._clock.now(), self._clock.seconds()
         window = self._settings().window_seconds
         for (driver, pool), devices in self._evictions.tainted.items():
@@ -86,13 +86,13 @@ class Breaker:
         return min(map(self._calm_in, tripped), default=math.inf)
 
     def reset_calm(self) -> None:
-        """Resets the breakers of drivers that were calm for long enough."""
+        """Reset the breakers of drivers that were calm for long enough."""
         for driver, known in list(self._drivers.items()):
             if known.tripped_at is not None and self._calm_in(driver) <= 0:
                 self._reset(driver, "calm")
 
     def refresh(self) -> None:
-        """The policy has changed: it may acknowledge trips, or have another limit."""
+        """Note that the policy has changed: it may acknowledge trips, or have another limit."""
         for driver, known in list(self._drivers.items()):
             known.changed = True
             if known.tripped_at is None:
@@ -103,7 +103,7 @@ class Breaker:
                 self._reset(driver, "acknowledged")
 
     def forget_idle(self) -> None:
-        """Drops drivers whose breaker has not tripped, and that tainted no device within the window."""
+        """Drop drivers whose breaker has not tripped, and that tainted no device within the window."""
         before = self._clock.seconds() - self._settings().window_seconds
         for driver, known in list(self._drivers.items()):
             if known.tripped_at is None and known.last_at <= before:

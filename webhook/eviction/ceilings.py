@@ -64,7 +64,7 @@ def ceiling_of(
     confirmed: Confirmed = NOT_CONFIRMED,
     protected: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> Ceiling | None:
-    """The ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
+    """Return the ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
 
     A text that counts sets the ceiling, for as long as the rule has it. Without one the worker does not know who set
     the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
@@ -97,12 +97,12 @@ def ceiling_of(
 
 
 def _lowest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
-    """The smallest of the limits as a number; None if none of them is a limit."""
+    """Return the smallest of the limits as a number; None if none of them is a limit."""
     return min((number for number in _numbers(limits, total) if number is not None), default=None)
 
 
 def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
-    """The largest of the limits as a number; None if one of them is no limit."""
+    """Return the largest of the limits as a number; None if one of them is no limit."""
     numbers = _numbers(limits, total)
     known = [number for number in numbers if number is not None]
     return max(known) if len(known) == len(numbers) else None
@@ -134,20 +134,20 @@ class CeilingGroup:
         return self._left + sum([each.counting for each in self.tallies.values()])
 
     def add(self, rule: str, tally: Tally) -> None:
-        """One more rule. The first one takes over what was counted for rules that are gone."""
+        """Add a rule. The first one takes over what was counted for rules that are gone."""
         self.tallies[rule] = tally
         tally.counting += self._left
         self._left = 0
 
     def remove(self, rule: str) -> str:
-        """A rule that is gone, or counts elsewhere. Returns the rule that has taken over its count, or an empty text.
+        """Remove a rule. Returns the rule that has taken over its count, or an empty text.
 
         Otherwise a patch would start from zero whenever its rules are replaced.
         """
         return self.take_over(self.tallies.pop(rule).counting)
 
     def take_over(self, counting: int) -> str:
-        """Counts pods that were evicted for a deleted rule. Returns the rule that counts them, or an empty text."""
+        """Count pods that were evicted for a deleted rule. Returns the rule that counts them, or an empty text."""
         # The newest rule: those that replace others come first, and the others may all be about to go.
         heir = next(reversed(self.tallies), "") if counting else ""
         if heir:
@@ -157,19 +157,19 @@ class CeilingGroup:
         return heir
 
     def restart(self) -> None:
-        """Admission has judged the impact again, by the limits of the policy."""
+        """Start over: admission has judged the impact again, by the limits of the policy."""
         for tally in self.tallies.values():
             tally.counting = 0
         self._left = 0
 
 
 def rule_rejudged(old: DeviceTaintRule | None, new: DeviceTaintRule) -> bool:
-    """Whether admission has judged an update of a rule, its confirmation aside; `old`: None if it was not known."""
+    """Tell whether admission judged an update of a rule, its confirmation aside; `old`: None if not known."""
     return old is not None and judged_of(old) != judged_of(new) and not only_less(new, old)
 
 
 def judged_of(rule: DeviceTaintRule) -> tuple[object, ...]:
-    """The fields whose change admission judges, except the confirmation. A later timeAdded passes, so not that one."""
+    """Return the fields whose change admission judges, without the confirmation. A later timeAdded passes."""
     return rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect
 
 
@@ -197,7 +197,7 @@ class Tally:
         return self.before + self.evicted
 
     def count(self, *, elsewhere: bool = False) -> None:
-        """One more pod was evicted for the rule. `elsewhere`: another rule with the same ceiling counts it."""
+        """Count one more pod evicted for the rule. `elsewhere`: another rule with the same ceiling counts it."""
         self.evicted += 1
         self.counting += not elsewhere
 
@@ -241,22 +241,22 @@ class CeilingGroups:
     # --- queries ---------------------------------------------------------------------------------
 
     def tally_of(self, rule: DeviceTaintRule) -> Tally:
-        """The count of a rule; as it was written, if the rule is gone meanwhile."""
+        """Return the count of a rule; as it was written, if the rule is gone meanwhile."""
         return self._tallies.get(rule.meta.uid) or Tally(rule)
 
     def group_of(self, uid: str) -> str:
-        """The uid of the patch or rule with which a rule, by uid, was judged; its own if it was judged by itself."""
+        """Return the uid of the patch or rule with which a rule, by uid, was judged; its own if by itself."""
         return self._group_of.get(uid) or self._gone.get(uid, uid)
 
     def stopped(self, rule: DeviceTaintRule) -> str:
-        """Why no pod is evicted for a rule; empty if pods are."""
+        """Say why no pod is evicted for a rule; empty if pods are."""
         group = self._group_of.get(rule.meta.uid)
         return "" if group is None else self._groups[group].stopped
 
     # --- changes ---------------------------------------------------------------------------------
 
     def observe(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
-        """A rule is new, or it or a limit has changed. Returns whether more or fewer may be stopped now.
+        """Note that a rule is new, or it or a limit has changed. Tell whether more or fewer may be stopped now.
 
         A rule is stopped no longer, until it is found to hit too much. In a group of several that is looked at later:
         `to_lift`.
@@ -283,7 +283,7 @@ class CeilingGroups:
         return judged or confirmed or before not in (None, key) or bool(group.stopped)
 
     def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
-        """A patch is known now, or has changed. Returns whether that may change what is stopped."""
+        """Note that a patch is known now, or has changed; tell whether that may change what is stopped."""
         if old is not None and _said(old) == _said(patch):
             return False
         self._sort_again(self._marked_for(patch.meta.uid))
@@ -299,29 +299,29 @@ class CeilingGroups:
         return True
 
     def observe_slice(self, changed: ResourceSlice) -> None:
-        """A slice has changed, and may show what hardware rules are for."""
+        """Note that a slice has changed, and may show what hardware rules are for."""
         rules, pool = self._deps.inventory.rules.values(), changed.pool
         unproved = [each for each in rules if each.origin.rule and each.meta.uid not in self._proofs]
         self._sort_again([each for each in unproved if each.selector and each.selector.pool == pool])
 
     def _marked_for(self, owner: str) -> list[DeviceTaintRule]:
-        """The rules that name a patch or rule, by uid, as their owner."""
+        """Return the rules that name a patch or rule, by uid, as their owner."""
         return [each for each in self._deps.inventory.rules.values() if each.origin.uid == owner]
 
     def _sort_again(self, marked: list[DeviceTaintRule]) -> None:
-        """What shows where these rules belong has changed."""
+        """Sort these rules into groups again: what shows where they belong has changed."""
         for each in marked:
             if self._group_of.get(each.meta.uid) not in (None, self._key_of(each)):
                 self.observe(each, each)
 
     def lift(self, key: str) -> None:
-        """Ends the stop of a group, until it is found to hit too much again."""
+        """End the stop of a group, until it is found to hit too much again."""
         group = self._groups.get(key)
         if group is not None:
             self._set(group, "")
 
     def lift_all(self) -> None:
-        """The same, of all groups: a limit has changed."""
+        """Do the same for all groups: a limit has changed."""
         for rule in self._deps.inventory.rules.values():
             self.observe(rule, rule)
         for group in self._groups.values():
@@ -329,7 +329,7 @@ class CeilingGroups:
         self.to_lift.clear()
 
     def forget(self, rule: DeviceTaintRule) -> None:
-        """The rule no longer exists. What was counted for it goes on to count in its group."""
+        """Forget a rule that is gone. What was counted for it goes on to count in its group."""
         uid = rule.meta.uid
         key = self._group_of.get(uid)
         if key is None:
@@ -343,7 +343,7 @@ class CeilingGroups:
             known.pop(uid, None)
 
     def count_evicted(self, rules: Iterable[RuleRef]) -> None:
-        """One pod was evicted for these rules: it counts for each of them, and once against each ceiling."""
+        """Count one pod that was evicted for these rules: for each of them, and once against each ceiling."""
         counted = set[str]()
         for uid, _ in rules:
             tally, key = self._tallies.get(uid), self._group_of.get(uid) or self._gone.get(uid, "")
@@ -361,7 +361,7 @@ class CeilingGroups:
     # --- ceilings --------------------------------------------------------------------------------
 
     def stop(self, key: str) -> None:
-        """A group was found to hit too much. If it does by its limits of now, it stays stopped until they change."""
+        """Stop a group that hits too much. If it does by its limits of now, it stays stopped until they change."""
         group, seen = self._groups.get(key), self._counted.get(key)
         if group is None or group.stopped or seen is None:
             return
@@ -371,7 +371,7 @@ class CeilingGroups:
             log.error("eviction stopped", extra={"rule": first.meta.name if first else key, "error": why})
 
     def exceeded(self, key: str, pods: int, names: AbstractSet[str], hitting: AbstractSet[str]) -> str:
-        """Why a group evicts no pod that hits this number of pods in these namespaces; empty if it does.
+        """Say why a group evicts no pod that hits this number of pods in these namespaces; empty if it does.
 
         `hitting`: the rules, by uid, that hit pods now.
         """
@@ -384,11 +384,11 @@ class CeilingGroups:
         return self._over(key, group, seen)
 
     def begin(self) -> None:
-        """A plan is begun: it counts pods as they are at this moment, and those that were evicted before it."""
+        """Begin a plan: it counts pods as they are at this moment, and those that were evicted before it."""
         self._begun, self._counted = {key: group.counting for key, group in self._groups.items()}, {}
 
     def stopped_by(self, key: str, grown_by: Callable[[str], AbstractSet[str]]) -> str:
-        """The same, by the last plan. `grown_by`: the pods, by `namespace/name`, that a rule has come to hit since."""
+        """Say why, by the last plan. `grown_by`: the pods, by `namespace/name`, that a rule has come to hit since."""
         group = self._groups.get(key)
         if group is None or group.stopped:
             return "" if group is None else group.stopped
@@ -404,12 +404,12 @@ class CeilingGroups:
         return next(filter(None, [each.exceeded_by(seen.pods, len(names), names) for each in ceilings]), "")
 
     def settle(self, groups: AbstractSet[str]) -> None:
-        """A plan is made: only these groups hit pods."""
+        """Note that a plan is made: only these groups hit pods."""
         self._seen = {key: seen for key, seen in (self._seen | self._counted).items() if key in groups}
         self._begun.clear()
 
     def _ceilings(self, key: str, group: CeilingGroup, hitting: AbstractSet[str]) -> Iterator[Ceiling]:
-        """The ceiling of a group; of a patch with several taints one for each, and each is for all of the patch."""
+        """Yield the ceiling of a group; of a patch one for each of its taints, each for all of the patch."""
         rules = self._rules_of(group)
         owner = next((each for each in rules if each.meta.uid == key), None)
         if owner is not None:
@@ -432,7 +432,7 @@ class CeilingGroups:
     # --- groups ----------------------------------------------------------------------------------
 
     def _key_of(self, rule: DeviceTaintRule) -> str:
-        """The group of a rule. One with a confirmation of its own that counts was confirmed by itself."""
+        """Return the group of a rule. One with a confirmation of its own that counts was confirmed by itself."""
         uid, says = rule.meta.uid, judged_of(rule)
         known, proof, written = self._origins.get(uid), self._proofs.get(uid), self._is_written(rule)
         if written or (known is None and written is None):
@@ -447,7 +447,7 @@ class CeilingGroups:
         return known.belongs_to
 
     def _is_written(self, rule: DeviceTaintRule) -> bool | None:
-        """Whether the controller would write the rule for what its marks name; None without, or if that is not known.
+        """Tell whether the controller would write the rule for what its marks name; None: no marks, or not known.
 
         Marks alone prove nothing: anyone who may write rules can set them.
         """
@@ -474,7 +474,7 @@ class CeilingGroups:
         self._group_of[uid] = key
 
     def _move(self, rule: DeviceTaintRule, key: str) -> None:
-        """A rule has a confirmation of its own that counts, or none any more; or other marks.
+        """Move a rule that has a confirmation of its own that counts, or none any more; or other marks.
 
         Its pods count in both groups from then on: the confirmation says how many were evicted before, and those that
         it leaves were evicted under their limit.
@@ -486,7 +486,7 @@ class CeilingGroups:
         self._add(rule, key)
 
     def _remove(self, uid: str) -> None:
-        """Takes a rule out of its group."""
+        """Take a rule out of its group."""
         key = self._group_of.pop(uid)
         group = self._groups[key]
         self._note_heir(group.remove(uid))
@@ -499,12 +499,12 @@ class CeilingGroups:
             del self._groups[key]
 
     def _note_heir(self, heir: str) -> None:
-        """The count of this rule has changed, as it has taken over that of a deleted one; empty if none has."""
+        """Note that the count of this rule has changed, as it took over that of a deleted one; empty if none has."""
         if heir:
             self.counted_anew.add(self._names[heir])
 
     def _set_aside(self, key: str) -> None:
-        """The last rule of a patch is gone. The count stays, for the rules that it may still get."""
+        """Keep the count of a patch whose last rule is gone, for the rules that it may still get."""
         self._empty[key] = None
         if len(self._empty) > _EMPTY_MOST:
             oldest = next(iter(self._empty))
@@ -522,7 +522,6 @@ class CeilingGroups:
         return ceiling is not None and ceiling.confirmed
 
     def _patch_of(self, rule: DeviceTaintRule) -> ResourceSlicePatch | None:
-        """The patch that a rule belongs to, if it is known."""
         origin = self._origins[rule.meta.uid]
         return self._deps.patches().get(origin.name) if self._is_there(origin) else None
 
@@ -545,5 +544,5 @@ def _of(ceiling: Ceiling | None, whole: JudgedWhole | None) -> Iterator[Ceiling]
 
 
 def _said(patch: ResourceSlicePatch) -> tuple[object, ...]:
-    """What of a patch may change its ceiling, or what was judged."""
+    """Return what of a patch may change its ceiling, or what was judged."""
     return patch.filter, patch.taints, patch.meta.annotations

@@ -40,7 +40,7 @@ _Named = TypeVar("_Named", str, tuple[str, str])
 
 
 def is_canary(rule: DeviceTaintRule) -> bool:
-    """Whether it is the probe's: only the in-tree controller writes its condition there. Anyone may name a rule so."""
+    """Tell whether it is the probe's: only the in-tree controller writes its condition. Anyone may name a rule so."""
     selected = rule.selector is not None and rule.selector.driver == CANARY_DRIVER
     return selected and rule.taint.effect == NONE and rule.meta.name.startswith(f"{CANARY}-")
 
@@ -128,7 +128,7 @@ class Progress:
 
 
 def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> ConditionState:
-    """Our condition; `stopped` is why no pod is evicted for the rule, or empty."""
+    """Make our condition; `stopped` is why no pod is evicted for the rule, or empty."""
     state = _state(progress, acts=acts, stopped=stopped)
     message = "; ".join(_parts(progress, acts=acts, stopped=stopped))
     return ConditionState(_TRUE if state in _WORKING else _FALSE, state.value, message[:_MESSAGE_MOST])
@@ -183,7 +183,7 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
 
 
 def _in_vain(progress: Progress) -> Iterable[str]:
-    """Which pods are left alone, because their eviction would free no device, and what frees it."""
+    """Return which pods are left alone, because their eviction would free no device, and what frees it."""
     for (claim, owner), pods in _most_first(progress.returning)[:_NAMED_MOST]:
         yield (
             f"{counted(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
@@ -197,7 +197,7 @@ def _in_vain(progress: Progress) -> Iterable[str]:
 
 
 def _causes(progress: Progress) -> Iterable[str]:
-    """What holds up the pending pods."""
+    """Return what holds up the pending pods."""
     if progress.blocked:
         yield f"{progress.blocked} blocked"
     if progress.held:
@@ -223,7 +223,7 @@ def _waiting_for_windows(windows: Counter[str]) -> Iterable[str]:
 
 
 def _first_to_open(window: tuple[str, int]) -> tuple[datetime, str]:
-    """By time, whatever the zone in which it is written; those whose time is not known come last."""
+    """Order by time, whatever the zone in which it is written; those whose time is not known come last."""
     time = window[0].partition(" ")[0]
     return datetime.fromisoformat(time) if time else _LAST, window[0]
 
@@ -263,7 +263,7 @@ class ImpactForecast(NamedTuple):
 def in_tree_condition(
     effect: str, pending: int, namespaces: int, evicted: int, forecast: ImpactForecast | None = None
 ) -> ConditionState:
-    """EvictionInProgress, with exactly the in-tree controller's texts (E-39 to E-42).
+    """Make EvictionInProgress, with exactly the in-tree controller's texts (E-39 to E-42).
 
     `evicted` counts since this process started, as in the in-tree controller. Effect None requires a `forecast`.
     """
@@ -305,7 +305,7 @@ def updated(
     *,
     any_change: bool = False,
 ) -> Condition:
-    """The condition to write; `known` itself if nothing has changed.
+    """Return the condition to write; `known` itself if nothing has changed.
 
     lastTransitionTime changes with the status or the generation; with `any_change` it changes with any field, as in
     the in-tree controller (E-38).
@@ -327,7 +327,7 @@ _ANNOUNCING: Final = frozenset(
 
 
 def announced_at(conditions: Iterable[Condition], generation: int) -> datetime | None:
-    """When the condition announced an eviction for this generation of the rule; None if it does not.
+    """Return when the condition announced an eviction for this generation of the rule; None if it does not.
 
     Status True announces: pods will be evicted. So do Completed, and the reasons that pods are left alone though they
     are due. Every other reason of status False says that no pod is evicted.
@@ -353,7 +353,7 @@ class Announcements:
         """Generation and time, by the uid of the rule."""
 
     def announced_at(self, rule: DeviceTaintRule) -> datetime | None:
-        """When the eviction was announced for this generation of the rule; None: not yet."""
+        """Return when the eviction was announced for this generation of the rule; None: not yet."""
         known = condition_of(rule.conditions, EVICTION)
         current = known is not None and known.observed_generation == rule.generation
         if not self._acts:
@@ -371,5 +371,5 @@ class Announcements:
         return None
 
     def forget(self, rule_uid: str) -> None:
-        """The rule is gone, or no longer asks for eviction."""
+        """Forget a rule that is gone, or no longer asks for eviction."""
         self._known.pop(rule_uid, None)

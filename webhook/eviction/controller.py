@@ -75,7 +75,7 @@ class Controller:
         self.started = False
 
     def watch_metrics(self) -> None:
-        """Registers the gauges that are computed at each scrape."""
+        """Register the gauges that are computed at each scrape."""
         core = self._core
         self._deps.metrics.watch(
             {
@@ -95,7 +95,7 @@ class Controller:
     # --- changes: nothing here awaits ------------------------------------------------------------
 
     def start(self) -> None:
-        """Looks at everything in the inventory; from here on `observe` keeps up."""
+        """Look at everything in the inventory; from here on `observe` keeps up."""
         self.started = True
         core = self._core
         for name, rule in self._deps.inventory.rules.items():
@@ -107,7 +107,7 @@ class Controller:
         self._begin()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed; the inventory has applied the change already."""
+        """Note a change of an object, which the inventory has applied already."""
         if not self.started:
             return
         core = self._core
@@ -158,7 +158,7 @@ class Controller:
         self._tell_late()
 
     def _observe_users(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """A PodGroup may keep a claim reserved now, or a claim may tie its pods, or give them another profile."""
+        """Note that a PodGroup may keep a claim reserved now, or a claim may tie its pods or change their profile."""
         claims = [each for each in (old, new) if isinstance(each, ResourceClaim)]
         if len({(each.reserved_for, each.allocation) for each in claims}) == len(claims):
             self._touch_users(key_of(claims[0].meta))
@@ -171,7 +171,7 @@ class Controller:
                 self._core.affected.touch(key, pod.meta.uid)
 
     def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""
+        """Note that a rule came, changed or went. Changes of its status are the worker's own, or are undone."""
         core = self._core
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self.rules.forget(old)
@@ -197,14 +197,14 @@ class Controller:
         self._unseen_rules = True
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
-        """A patch is known now, or has changed: its text, and what admission has judged. Its rules change later."""
+        """Note that a patch is known now, or its text or what admission judged has changed. Its rules change later."""
         if self.started and new is not None and self._core.ceilings.observe_patch(old, new):
             self.planner.follow_ceilings()
             self._changed()
             self.planner.rules_seen = self._core.affected.revision
 
     def replan_all(self) -> None:
-        """The policy has changed, or what servers do."""
+        """Note that the policy has changed, or what servers do."""
         if not self.started:
             return
         core = self._core
@@ -224,7 +224,7 @@ class Controller:
         self._begin()
 
     def requeue_waiting(self, namespace: str | None = None) -> None:
-        """A hold or labels of a namespace, or (None) the wall clock has changed."""
+        """Note that a hold or labels of a namespace, or (None) the wall clock has changed."""
         if not self.started:
             return
         prefix = "" if namespace is None else f"{namespace}/"
@@ -238,7 +238,7 @@ class Controller:
         self._begin()
 
     def observe_budgets(self, namespace: str, freeing: str = "") -> None:
-        """Other disruption budgets select the pods of a namespace now; `freeing` lets those go that are not ready."""
+        """Note other disruption budgets of a namespace's pods; `freeing` lets those go that are not ready."""
         core, pods = self._core, self._deps.inventory.pods
         if self.started:
             for uid in [uid for uid, wait in core.line.pods() if wait is not None]:
@@ -249,7 +249,7 @@ class Controller:
             self._woken.set()
 
     def observe_budget(self, namespace: str, name: str) -> None:
-        """The status of a disruption budget has changed."""
+        """Note that the status of a disruption budget has changed."""
         if self.started:
             self.upkeep.observe_budget(namespace, name)
             for limit in self._core.line.waiting_for_owners(namespace):
@@ -257,13 +257,13 @@ class Controller:
             self._woken.set()
 
     def _changed(self) -> None:
-        """Another plan may follow from what is known now."""
+        """Note that another plan may follow from what is known now."""
         self._core.affected.touch_all()
         self._dirty.set()
         self._woken.set()
 
     def _begin(self) -> None:
-        """Follows a small change at once."""
+        """Follow a small change at once."""
         while 0 < self._core.affected.pending <= AT_ONCE_MOST:
             self._core.affected.follow()
         if self._unseen_rules:
@@ -272,7 +272,7 @@ class Controller:
         self._woken.set()
 
     def _tell_late(self) -> None:
-        """Pods were evicted, as it turns out, by requests without an answer."""
+        """Report pods that were evicted, as it turns out, by requests without an answer."""
         for uid, doubt in self.upkeep.evicted:
             namespace, _, name = doubt.key.partition("/")
             self._core.ceilings.count_evicted(doubt.rules)
@@ -284,7 +284,7 @@ class Controller:
     # --- tasks -----------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        """Plans and evicts until it is cancelled."""
+        """Plan and evict until it is cancelled."""
         settings = self._deps.settings
         await together(
             self._plan_for_ever(),
@@ -295,7 +295,7 @@ class Controller:
         )
 
     async def stop(self) -> None:
-        """Starts no further eviction, waits for those in flight, and writes the final conditions; each for a time.
+        """Start no further eviction, wait for those in flight, and write the final conditions; each for a time.
 
         A worker that leads no longer does not wait and writes nothing, as another one does.
         """
@@ -324,7 +324,7 @@ class Controller:
             log.warning("last conditions not written in time")
 
     async def flush_events(self) -> None:
-        """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""
+        """Write the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""
         await self._core.recorder.finish()
 
     async def _plan_for_ever(self) -> NoReturn:
@@ -335,7 +335,7 @@ class Controller:
             await asyncio.sleep(_PASS_SECONDS)
 
     async def _plan(self) -> None:
-        """Makes the plan of now, in time slices."""
+        """Make the plan of now, in time slices."""
         clock, timeslice = self._deps.clock.seconds, TimeSlice(clock=self._deps.clock.seconds)
         async with self._planning:
             timeslice.begin()
@@ -353,7 +353,7 @@ class Controller:
             await self.evict(await self._next_unit())
 
     async def _next_unit(self) -> Unit:
-        """Takes the next unit that finds room."""
+        """Take the next unit that finds room."""
         async with self._turn_lock:
             while True:
                 self._woken.clear()
@@ -374,7 +374,7 @@ class Controller:
                 self._core.rules.done(name)
 
     async def _watch_clock(self) -> NoReturn:
-        """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
+        """Recompute waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
 
         It also does so after the machine was suspended, as waits on the event loop do not go on meanwhile.
         """
@@ -396,7 +396,7 @@ class Controller:
             self.forget_idle()
 
     async def _wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Returns once the event is set, or time has passed."""
+        """Return once the event is set, or time has passed."""
         try:
             async with asyncio.timeout(None if math.isinf(seconds) else seconds):
                 await event.wait()
@@ -411,7 +411,7 @@ class Controller:
         return not self._sender.stopping and self._deps.trusted() and self._deps.paused() is None
 
     def take(self) -> Unit | None:
-        """Takes the next unit that finds room; None if there is none."""
+        """Take the next unit that finds room; None if there is none."""
         taking = self._look()
         while taking.more:
             taking = self._look()
@@ -436,7 +436,7 @@ class Controller:
         return math.inf if at is None else max((at - self._deps.clock.now()).total_seconds(), 0.0)
 
     async def evict(self, unit: Unit) -> None:
-        """Evicts a unit that was taken, and counts what became of it."""
+        """Evict a unit that was taken, and count what became of it."""
         attempts = await self._sender.send(unit)
         core = self._core
         for attempt in attempts:
@@ -451,7 +451,7 @@ class Controller:
         self._woken.set()
 
     def _open_overdue(self, unit: Unit, attempts: Sequence[Attempt]) -> None:
-        """Once a budget has refused for the whole deadline, all pods that wait for it are deleted past it."""
+        """Let all pods that wait for a budget be deleted past it, once it has refused for the whole deadline."""
         room = self._core.room
         room.begin(self._core.moment)
         for each in [each.each for each in attempts if each.outcome is not None and each.outcome.blocked]:
@@ -460,12 +460,12 @@ class Controller:
                 self._core.line.reopen(limit, room)
 
     def _spare(self, pod: Pod) -> None:
-        """No taint evicts a pod any longer."""
+        """Note that no taint evicts a pod any longer."""
         self.upkeep.spare(pod)
         self._faults.pop(pod.meta.uid, None)
 
     def _forget_gone(self, key: str, uid: str) -> None:
-        """Of a pod that is gone, its last Event and its fault are forgotten."""
+        """Forget the last Event and the fault of a pod that is gone."""
         if self._core.view.pod(key, uid) is None:
             self._core.recorder.forget(uid)
             self._faults.pop(uid, None)
@@ -489,7 +489,7 @@ class Controller:
                 log.warning("pod not evicted", extra={**fields, **fault.fields})
 
     def _tell_evicted(self, pod: PodRef, eviction: Eviction, rules: Sequence[RuleRef]) -> None:
-        """The pod was evicted for these rules: that is logged, and queued for an Event and for their conditions."""
+        """Log that the pod was evicted for these rules, and queue it for an Event and for their conditions."""
         for _, name in rules:
             self._core.rules.add_after(name, self._deps.settings.condition_seconds)
         delay = (self._deps.clock.now() - eviction.due).total_seconds()
@@ -500,7 +500,7 @@ class Controller:
     # --- conditions ------------------------------------------------------------------------------
 
     async def sync(self, name: str) -> None:
-        """Writes the conditions of a rule, if they are due."""
+        """Write the conditions of a rule, if they are due."""
         core = self._core
         if core.affected.pending or core.planned < self.planner.rules_seen:
             self.planner.unplanned.add(name)
@@ -510,7 +510,7 @@ class Controller:
             core.rules.add_after(name, again)
 
     def forget_idle(self) -> None:
-        """Drops what is not needed any longer, to save memory."""
+        """Drop what is not needed any longer, to save memory."""
         core, known = self._core, (self._core.plan.going, self._core.plan.waits, self._core.ledger.taken)
         if core.current:  # a request may have failed after its pod was planned no longer
             for uid in [uid for uid in core.ledger.failures if not any(uid in each for each in known)]:
@@ -520,7 +520,7 @@ class Controller:
 
 
 def _fields(pod: PodRef, eviction: Eviction) -> dict[str, object]:
-    """The fields of a log line about a pod."""
+    """Return the fields of a log line about a pod."""
     return {"pod": str(pod), "podUID": pod.uid, "reasons": [str(reason) for reason in eviction.reasons]}
 
 

@@ -55,7 +55,7 @@ class Core:
 
     @classmethod
     def build(cls, deps: Dependencies, in_tree: InTree) -> Core:
-        """Builds the core of one worker. `in_tree`: whether the in-tree controller runs."""
+        """Build the core of one worker. `in_tree`: whether the in-tree controller runs."""
         scope, seconds = scope_of(deps.mode, in_tree), deps.clock.seconds
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
@@ -99,11 +99,11 @@ class Core:
         return not (self.affected.pending or self.affected.changed or self.affected.whole)
 
     def adopt(self, made: EvictionPlan, line: Line, revision: int) -> None:
-        """This is the plan from here on."""
+        """Use this plan from here on."""
         self.plan, self.line, self.planned, self._pods_of = made, line, revision, None
 
     def part_of(self, changed: Mapping[str, Iterable[str]]) -> EvictionPlan:
-        """Returns what the plan says of these pods, by `namespace/name` and uids, and of those of their units."""
+        """Return what the plan says of these pods, by `namespace/name` and uids, and of those of their units."""
         made, keys = self.plan, dict.fromkeys(changed)
         uids = dict.fromkeys([uid for each in changed.values() for uid in each])
         for unit in [made.units[uid] for uid in uids if uid in made.units]:
@@ -121,7 +121,7 @@ class Core:
         )
 
     def merge(self, before: EvictionPlan, made: EvictionPlan, revision: int) -> None:
-        """What was planned of some pods is planned otherwise; `before` is what the plan says of them."""
+        """Replace what was planned of some pods; `before` is what the plan says of them."""
         plan = self.plan
         pairs: list[tuple[dict[str, Any], Mapping[str, Any], Mapping[str, Any]]] = [
             (plan.units, before.units, made.units),
@@ -145,7 +145,7 @@ class Core:
         self.planned, self._pods_of = revision, None
 
     async def pods_of(self, rule_uid: str) -> list[str]:
-        """Returns the pods, by `namespace/name`, that a rule hits by the plan; counted once for all rules."""
+        """Return the pods, by `namespace/name`, that a rule hits by the plan; counted once for all rules."""
         while self._pods_of is None:
             made, found, timeslice = self.plan, dict[str, list[str]](), TimeSlice(clock=self.deps.clock.seconds)
             for key, eviction in tuple(made.hit.items()):

@@ -55,7 +55,7 @@ _ACTIONS: Final = {
 
 
 def pod_event(mode: Mode, kind: PodEventKind, pod: PodRef, eviction: Eviction, text: str = "") -> EvictionEvent:
-    """An Event about a pod; `text` is the API server's refusal, or the text of `/hold`, for the kinds that quote it.
+    """Make an Event about a pod; `text` is the API server's refusal, or that of `/hold`, for kinds that quote it.
 
     Of SCHEDULED it says when; empty for the due time.
     """
@@ -101,12 +101,12 @@ _WARNINGS: Final = frozenset({"Blocked", "Limited", "Stopped", "HeldByPodGroup",
 
 
 def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
-    """An Event about a rule, written when the reason of its condition changes."""
+    """Make an Event about a rule, written when the reason of its condition changes."""
     return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
 
 
 def group_event(group: PodGroup, pod: str, eviction: Eviction) -> EvictionEvent:
-    """An Event about a PodGroup that keeps claims of its pods reserved; `pod`: one of these, by `namespace/name`."""
+    """Make an Event about a PodGroup that keeps claims of its pods reserved; `pod`: one, by `namespace/name`."""
     text = (
         f"pod {pod} would be evicted because of {_why(eviction)}, but is left alone: its claims stay reserved for "
         "this PodGroup, and are freed only when the PodGroup is deleted"
@@ -115,7 +115,7 @@ def group_event(group: PodGroup, pod: str, eviction: Eviction) -> EvictionEvent:
 
 
 def disruption_of(mode: Mode) -> Disruption:
-    """Condition DisruptionTarget as set right before a DELETE; in mode replacement the in-tree one (E-30)."""
+    """Make condition DisruptionTarget as set right before a DELETE; in mode replacement the in-tree one (E-30)."""
     if mode is Mode.REPLACEMENT:
         return Disruption("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
     return Disruption("DeletionByDeviceTaintWebhook", "deleting because of a device taint")
@@ -139,7 +139,7 @@ class EvictionRecorder:
         """The last Event about a pod, and when it was queued, by uid."""
 
     def record_pod_event(self, kind: PodEventKind, pod: PodRef, eviction: Eviction, text: str = "") -> None:
-        """Queues an Event about a pod, unless the last one about it had the same reason.
+        """Queue an Event about a pod, unless the last one about it had the same reason.
 
         An Event about a state that lasts is queued again each hour.
         """
@@ -150,15 +150,15 @@ class EvictionRecorder:
             self.record(pod_event(self._deps.mode, kind, pod, eviction, text))
 
     def renewed_at(self, uid: str) -> float:
-        """Returns when the last Event about a pod is to be queued again, if its state lasts, in monotonic seconds."""
+        """Return when the last Event about a pod is to be queued again, if its state lasts, in monotonic seconds."""
         return self._last[uid][1] + RENEW_SECONDS if uid in self._last else math.inf
 
     def forget(self, uid: str) -> None:
-        """A pod is gone, or no taint evicts it any longer."""
+        """Forget a pod that is gone, or that no taint evicts any longer."""
         self._last.pop(uid, None)
 
     def record_group_event(self, group: PodGroup, pod: str, eviction: Eviction) -> None:
-        """Queues an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
+        """Queue an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
         now, last = self._deps.clock.seconds(), self._groups.get(group.meta.uid, -math.inf)
         if now - last < RENEW_SECONDS:
             return
@@ -167,15 +167,15 @@ class EvictionRecorder:
         self.record(group_event(group, pod, eviction))
 
     def record(self, event: EvictionEvent) -> None:
-        """Queues an Event; it is dropped if too many are queued."""
+        """Queue an Event; it is dropped if too many are queued."""
         self._buffer.add(event)
 
     async def run(self) -> NoReturn:
-        """Writes queued Events until it is cancelled."""
+        """Write queued Events until it is cancelled."""
         await self._buffer.run()
 
     async def finish(self) -> None:
-        """Writes the queued Events after `run` was cancelled; those left after `flush_seconds` are dropped."""
+        """Write the queued Events after `run` was cancelled; those left after `flush_seconds` are dropped."""
         dropped = await self._buffer.finish(self._deps.settings.flush_seconds)
         if dropped:
             log.warning("events not written", extra={"count": dropped})
@@ -217,7 +217,7 @@ class Telling:
         return self._renew_at - self._deps.clock.seconds()
 
     def differences(self, before: EvictionPlan, made: EvictionPlan, *, whole: bool) -> Iterator[None]:
-        """Queues the Events that follow from a plan, in steps. `whole`: of all pods."""
+        """Queue the Events that follow from a plan, in steps. `whole`: of all pods."""
         if whole:
             self._renew_at = math.inf
         yield from self._tell_cancelled(before, made)
@@ -257,7 +257,7 @@ class Telling:
             self._recorder.record_pod_event(PodEventKind.SCHEDULED, each.ref, each.eviction, _at(made, each))
 
     def _cancel(self, before: EvictionPlan, key: str, pod: Pod, *, stays: bool) -> None:
-        """A pod is planned no longer. `stays`: no taint hits it; else its rules are stopped, maybe for a while."""
+        """Report that a pod is planned no longer. `stays`: no taint hits it; else its rules are stopped for now."""
         ref = PodRef(pod.meta.namespace, pod.meta.name, pod.meta.uid)
         if is_leaving(pod) or pod.meta.uid in self._granted:
             return
@@ -284,7 +284,7 @@ class Telling:
         return pod is not None and pod.meta.uid == each.uid
 
     def _hold_text(self, wait: Wait) -> str:
-        """The text of the hold on the pod, or on the other one that it waits for."""
+        """Return the text of the hold on the pod, or on the other one that it waits for."""
         if not wait.other:
             return wait.because
         pod, hold = self._deps.inventory.pods.get(wait.other), None
@@ -293,7 +293,7 @@ class Telling:
         return f"{together_with(wait.other)}, is on hold: {hold or ''}"
 
     def _tell_groups(self, made: EvictionPlan, held: dict[str, str]) -> None:
-        """About the PodGroups that keep claims of these pods reserved: the first pod by name stands for all."""
+        """Report the PodGroups that keep claims of these pods reserved: the first pod by name stands for all."""
         pods, groups = self._deps.inventory.pods, self._deps.inventory.pod_groups
         found = [pods[key] for key in made.hit if key in pods and pods[key].meta.uid in held]
         for pod in sorted(found, key=lambda pod: pod.meta.name):
@@ -309,7 +309,7 @@ def _is_planned(made: EvictionPlan, pod: Pod) -> bool:
 
 
 def _when(made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> str:
-    """When the pod is to be evicted, in a clause."""
+    """Return when the pod is to be evicted, in a clause."""
     if wait.reason is StepReason.WINDOW:
         unit = made.units.get(each.uid)
         members = (each,) if unit is None else unit.members

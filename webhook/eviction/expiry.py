@@ -55,7 +55,7 @@ class Expiry(StrEnum):
 
 
 def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
-    """What to do now, and for LATER the seconds until the rule expires."""
+    """Return what to do now, and for LATER the seconds until the rule expires."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     if expires is None or not acts(rule.taint.effect):
         return Expiry.NONE, 0.0
@@ -89,7 +89,7 @@ class ExpiryReason(StrEnum):
 
 
 def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> ConditionState:
-    """Condition ExpiryContested of an expired rule, for each of its reasons."""
+    """Make condition ExpiryContested of an expired rule, for each of its reasons."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     expired = "expired" if expires is None else f"expired at {format_time(expires)}"
     match reason:
@@ -116,7 +116,7 @@ class StaleTaints(NamedTuple):
 def stale_steps(
     inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime
 ) -> Generator[None, None, StaleTaints]:
-    """What to report, in steps of one rule or pool each; the inventory may change between two of them.
+    """Yield what to report, in steps of one rule or pool each; the inventory may change between two of them.
 
     `idle_since`, by the uid of the rule: since when none of its devices has been in use.
     """
@@ -188,14 +188,14 @@ class RuleExpiry:
         """The generation that was taken back; the watch may still show it."""
 
     def known(self, rule: DeviceTaintRule) -> Condition | None:
-        """Condition ExpiryContested as it was last written or read; None if there is none."""
+        """Return condition ExpiryContested as it was last written or read; None if there is none."""
         shown = condition_of(rule.conditions, CONTESTED)
         if self._unseen is not None and shown is not None and without_time(shown) == without_time(self._unseen):
             self._unseen = None
         return shown if self._unseen is None else self._unseen
 
     def remember(self, rule: DeviceTaintRule, written: Iterable[Condition]) -> None:
-        """These conditions were written to the rule, as a whole."""
+        """Remember that these conditions were written to the rule, as a whole."""
         condition = condition_of(written, CONTESTED)
         if condition is None or condition == condition_of(rule.conditions, CONTESTED):
             return
@@ -203,7 +203,7 @@ class RuleExpiry:
         self._begun = condition.status == UNKNOWN
 
     def condition(self, rule: DeviceTaintRule) -> Condition | None:
-        """Condition ExpiryContested as it must be now: what is known already if that is right. None: no condition."""
+        """Return condition ExpiryContested as it must be now: what is known already if that is right; None: none."""
         known, what = self.known(rule), self._what(rule)[0]
         if not self._deps.mode.acts:
             return known
@@ -223,7 +223,7 @@ class RuleExpiry:
         return updated(known, CONTESTED, fresh, rule.generation, self._deps.clock.now(), any_change=True)
 
     async def step(self, rule: DeviceTaintRule) -> ExpiryStep:
-        """Takes the rule back if that is due and its condition says so already."""
+        """Take the rule back if that is due and its condition says so already."""
         if self._awaits_watch(rule):
             return ExpiryStep(recheck_seconds=_WATCH_SECONDS)
         if self.condition(rule) is not self.known(rule):
@@ -267,7 +267,7 @@ class RuleExpiry:
 
 
 def without_time(condition: Condition) -> Condition:
-    """The rest of a condition: API servers cut times to full seconds."""
+    """Return all but the time of a condition: API servers cut times to full seconds."""
     return structs.replace(condition, last_transition_time=None)
 
 
@@ -280,7 +280,7 @@ class StaleReporter:
         self._reported_at: float | None = None
 
     def _steps(self) -> Iterator[None]:
-        """Updates the metrics, and logs a report if the last one is old enough; in short steps, as it may be long."""
+        """Update the metrics, and log a report if the last one is old enough; in short steps, as it may be long."""
         deps = self._deps
         now = deps.clock.now()
         idle_since = {}
@@ -312,7 +312,7 @@ class StaleReporter:
             )
 
     async def run(self) -> NoReturn:
-        """Looks every minute until it is cancelled, and yields to other tasks in between."""
+        """Look every minute until it is cancelled, and yield to other tasks in between."""
         timeslice = TimeSlice()
         while True:
             timeslice.begin()

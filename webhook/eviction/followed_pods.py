@@ -39,17 +39,17 @@ class ProfiledPods:
         """By their position in the policy."""
 
     def gang_of(self, pod: Pod) -> Gang | None:
-        """The gang of a pod, by its profile; None if it has none."""
+        """Return the gang of a pod, by its profile; None if it has none."""
         settings = self.profile_of(pod).settings
         return gang_in(self._inventory, pod, settings.gang_labels, by_owner=settings.gang_by_owner)
 
     def exemption_of(self, pod: Pod) -> OutcomeReason | None:
-        """Why our worker never evicts a pod of this kind, or None."""
+        """Say why our worker never evicts a pod of this kind, or None."""
         reason = exemption(pod, self.profile_of(pod).settings)
         return None if reason is None else EXEMPTIONS[reason]
 
     def profile_of(self, pod: Pod) -> Profile:
-        """The profile that applies to a pod."""
+        """Return the profile that applies to a pod."""
         classes = classes_of(self._inventory, pod) if self._profiles.ask_for_classes else ()
         return self._profiles.of(pod, self._facts_of(pod.meta.namespace), classes)
 
@@ -66,11 +66,11 @@ class FollowedPods:
         self._known: KnownPods | None = None
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed, and the inventory has applied it."""
+        """Note a change of an object, which the inventory has applied."""
         self._sizes.observe(old, new)
 
     def under(self, policy: Policy) -> KnownPods:
-        """What the profiles of this policy say of the pods. Compiled once for each policy."""
+        """Return what the profiles of this policy say of the pods. Compiled once for each policy."""
         if self._known is None or policy is not self._policy:
             pods = ProfiledPods(self._inventory, policy.eviction, self._facts_of)
             labels = [label for profile in policy.eviction for label in profile.gang_labels]

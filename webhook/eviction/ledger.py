@@ -82,11 +82,11 @@ class FrozenClock(Clock):
         self._moment = moment
 
     def now(self) -> datetime:
-        """Returns the wall-clock time in UTC."""
+        """Return the wall-clock time in UTC."""
         return self._moment.now
 
     def seconds(self) -> float:
-        """Returns the monotonic seconds."""
+        """Return the monotonic seconds."""
         return self._moment.seconds
 
 
@@ -180,12 +180,12 @@ class BudgetAnswers(msgspec.Struct, frozen=True):
 
 
 def lasting_claims(pod: Pod) -> list[str]:
-    """Returns the claims of a pod that were not made for it, and so are not deleted with it."""
+    """Return the claims of a pod that were not made for it, and so are not deleted with it."""
     return [f"{pod.meta.namespace}/{each.claim}" for each in pod.claims if each.claim and not each.generated]
 
 
 def departures_of(view: View, moment: Moment) -> dict[EvictionProfile, dict[str, float]]:
-    """Returns the pods that a taint evicts and that are terminating, as if they had gone now; not those of long ago."""
+    """Return the pods that a taint evicts and that are terminating, as if they had gone now; not those of long ago."""
     found: dict[EvictionProfile, dict[str, float]] = {}
     for key in view.hit:
         pod = view.inventory.pods[key]
@@ -224,13 +224,13 @@ class Ledger:
     _units: Counter[int] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
-        """Counts those that are taken."""
+        """Count those that are taken."""
         known, self.taken = self.taken, {}
         for uid, taken in known.items():
             self.take(uid, taken)
 
     def take(self, uid: str, taken: Taken) -> None:
-        """A pod is to be evicted."""
+        """Note that a pod is to be evicted."""
         self.taken[uid] = taken
         self.in_flight.add(uid)
         self._units[taken.unit] += 1
@@ -238,19 +238,19 @@ class Ledger:
             self.grant(uid)
 
     def grant(self, uid: str) -> None:
-        """The pod, which was taken, is evicted: its unit has begun to go."""
+        """Note that the pod, which was taken, is evicted: its unit has begun to go."""
         taken = self.taken[uid] = structs.replace(self.taken[uid], granted=True)
         self.granted.add(uid)
         self.in_flight.discard(uid)
         self.begun.add(taken.unit)
 
     def depart(self, uid: str, key: str, rules: tuple[RuleRef, ...]) -> None:
-        """The pod was evicted for these rules."""
+        """Note that the pod was evicted for these rules."""
         if self.departed is not None:
             self.departed[uid] = key, rules
 
     def drop(self, uid: str) -> Taken:
-        """The pod, which was taken, is taken no longer; returns what was known of it."""
+        """Note that the pod, which was taken, is taken no longer; return what was known of it."""
         taken = self.taken.pop(uid)
         self.granted.discard(uid)
         self.in_flight.discard(uid)
@@ -262,7 +262,7 @@ class Ledger:
 
     @classmethod
     def restored(cls, view: View, breaker: BreakerSettings, moment: Moment) -> Ledger:
-        """Returns what the cluster shows a new leader: tripped drivers, and pods that went within the last minute."""
+        """Return what the cluster shows a new leader: tripped drivers, and pods that went within the last minute."""
         storms = Breaker(view.inventory, view.evictions, FrozenClock(moment), lambda: breaker)
         storms.start()
         return cls(tripped=storms.tripped, departures=departures_of(view, moment))

@@ -45,7 +45,7 @@ class _Lane:
 
 
 def dropped(known: dict[Any, Any]) -> Iterator[None]:
-    """Empties a dict in steps."""
+    """Empty a dict in steps."""
     while known:
         for _ in range(min(_STEP, len(known))):
             known.popitem()
@@ -69,7 +69,7 @@ class Line:
         """The first pod of each wave, by the place of the gang: once one was taken, the others share its place."""
 
     def __len__(self) -> int:
-        """The number of pods."""
+        """Return the number of pods."""
         return len(self._at)
 
     def __contains__(self, uid: object) -> bool:
@@ -77,17 +77,17 @@ class Line:
         return uid in self._at
 
     def pods(self) -> Iterator[tuple[str, Wait | None]]:
-        """Yields each pod, by uid, and what it waits for besides its turn."""
+        """Yield each pod, by uid, and what it waits for besides its turn."""
         for uid, (lane, _) in self._at.items():
             yield uid, lane.wait
 
     def wait_of(self, uid: str) -> Wait | None:
-        """Returns what a pod waits for besides its turn."""
+        """Return what a pod waits for besides its turn."""
         found = self._at.get(uid)
         return None if found is None else found[0].wait
 
     def filled(self, units: Iterable[Unit], room: Room) -> Generator[None, None, Line]:
-        """Makes another line, in steps. Units that this one knows wait for what they wait for here."""
+        """Make another line, in steps. Units that this one knows wait for what they wait for here."""
         line = Line()
         self.retried = set()
         for number, unit in enumerate(units):
@@ -98,7 +98,7 @@ class Line:
         return line
 
     def cleared(self) -> Iterator[None]:
-        """Drops all of it in steps, as that takes a while if it is long."""
+        """Drop all of it in steps, as that takes a while if it is long."""
         lanes = [lane for lanes in self._lanes.values() for lane in lanes.values()]
         while lanes:
             del lanes[-1].heap[-_STEP:]
@@ -108,7 +108,7 @@ class Line:
         yield from dropped(self._at)
 
     def push(self, unit: Unit, room: Room, wait: Wait | None = None) -> None:
-        """Adds a unit, or moves it to where pods wait for this."""
+        """Add a unit, or move it to where pods wait for this."""
         timed = room.timed(unit)
         lanes = self._lanes.setdefault(timed, {})
         limit = None if wait is None else wait.limit
@@ -126,7 +126,7 @@ class Line:
             self._gangs.setdefault(unit.key, set()).add(unit.members[0].uid)
 
     def discard(self, uid: str) -> None:
-        """Removes the unit of a pod, if it is there."""
+        """Remove the unit of a pod, if it is there."""
         found = self._at.get(uid)
         if found is None:
             return
@@ -139,13 +139,13 @@ class Line:
             self._gangs.pop(unit.key, None)
 
     def reopen(self, limit: Limit, room: Room) -> None:
-        """Looks at all units again that wait for a limit."""
+        """Look at all units again that wait for a limit."""
         for lane in [lanes[limit] for lanes in self._lanes.values() if limit in lanes]:
             for unit in [unit for _, _, unit in lane.heap if self._is_current(lane, unit)]:
                 self.retry(unit.members[0].uid, room)
 
     def waiting_for_owners(self, namespace: str) -> list[OwnerLimit]:
-        """Returns the limits of owners in a namespace that units wait for."""
+        """Return the limits of owners in a namespace that units wait for."""
         found = dict[OwnerLimit, None]()
         for limit, lane in [each for lanes in self._lanes.values() for each in lanes.items()]:
             firsts = [unit.members[0].pod.meta.namespace for *_, unit in lane.heap[:1]]
@@ -154,7 +154,7 @@ class Line:
         return list(found)
 
     def retry(self, uid: str, room: Room) -> None:
-        """Looks at the unit of a pod again, whatever it waits for."""
+        """Look at the unit of a pod again, whatever it waits for."""
         if self.retried is not None:
             self.retried.add(uid)
         found = self._at.get(uid)
@@ -162,7 +162,7 @@ class Line:
             self.push(found[1], room)
 
     def take(self, room: Room, gates: Collection[Gate] = GATES) -> Taking:
-        """Takes places and tokens for the first unit that finds room. Never awaits.
+        """Take places and tokens for the first unit that finds room. Never awaits.
 
         `room` is as of now. A limit that is found closed stays so until this returns.
         """
@@ -198,19 +198,19 @@ class Line:
         return Taking()
 
     def open_gang(self, place: str, room: Room) -> None:
-        """The other waves of a gang share the place that it has now."""
+        """Note that the other waves of a gang share the place that it has now."""
         for uid in self._gangs.pop(place, ()):
             self.retry(uid, room)
 
     def _wake(self, room: Room) -> None:
-        """Looks again at what waits for limits that may have room."""
+        """Look again at what waits for limits that may have room."""
         for freed in room.freed:
             for lane in self._asleep.pop(freed, ()):
                 self._awake.setdefault(lane.timed, {})[lane.limit] = lane
         room.freed.clear()
 
     def _offer(self, lane: _Lane, room: Room, open_lanes: list[tuple[_Order, int, _Lane]]) -> None:
-        """Puts the first unit of a lane up, unless the limit of the lane is closed."""
+        """Put the first unit of a lane up, unless the limit of the lane is closed."""
         while lane.heap and not self._is_current(lane, lane.heap[0][2]):
             heappop(lane.heap)
         if not lane.heap:
@@ -235,7 +235,7 @@ class Line:
 
 
 def _freed_by(limit: Limit) -> tuple[str, str] | None:
-    """What frees a limit, as in `Room.freed`; None if time does, or a budget."""
+    """Return what frees a limit, as in `Room.freed`; None if time does, or a budget."""
     if isinstance(limit, OwnerLimit):
         return "owner", limit.owner
     if isinstance(limit, NamespaceLimit):

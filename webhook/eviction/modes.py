@@ -60,7 +60,7 @@ class WorkerSays(NamedTuple):
 
     @classmethod
     def of(cls, lease: Mapping[str, Any], now: datetime | None = None) -> WorkerSays | None:
-        """Reads the Lease; None if no one holds it, or renewed it lately. Without `now` any time will do."""
+        """Read the Lease; None if no one holds it, or renewed it lately. Without `now` any time will do."""
         reader = Reader.of(lease, [])
         spec, annotations = reader.child_or_empty("spec"), reader.meta().annotations
         renewed = parse_time(spec.text("renewTime"))
@@ -75,7 +75,7 @@ class WorkerSays(NamedTuple):
 
 
 def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:
-    """The taints that the worker acts on. Only `observe` depends on whether the in-tree controller is running."""
+    """Return the taints that the worker acts on. Only `observe` looks whether the in-tree controller runs."""
     match mode:
         case Mode.OBSERVE:
             return EvictionScope(Evictor.OURS if in_tree is InTree.ABSENT else Evictor.IN_TREE, asked=True)
@@ -88,7 +88,7 @@ def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:
 
 
 def refusal(mode: Mode, in_tree: InTree) -> str | None:
-    """Why the mode must not run beside the in-tree controller, or None."""
+    """Say why the mode must not run beside the in-tree controller, or None."""
     if mode is not Mode.REPLACEMENT:
         return None
     if in_tree is InTree.ACTIVE:
@@ -105,7 +105,7 @@ def refusal(mode: Mode, in_tree: InTree) -> str | None:
 
 
 def advice(mode: Mode, in_tree: InTree) -> str | None:
-    """A warning about a harmless combination that is most likely a mistake, or None."""
+    """Warn of a harmless combination that is most likely a mistake, or return None."""
     if in_tree is InTree.ABSENT and mode is Mode.DELEGATED:
         return "no pod is evicted for NoExecute here: the in-tree controller is absent, and only mode replacement acts"
     return None

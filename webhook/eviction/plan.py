@@ -64,7 +64,7 @@ _Asked: TypeAlias = tuple[str, tuple[RuleRef, ...]]
 
 
 def plan(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> EvictionPlan:
-    """Makes the plan in one piece."""
+    """Make the plan in one piece."""
     return _result_of(planning(view, ledger, pause, moment))
 
 
@@ -78,12 +78,12 @@ def _result_of(steps: Steps[_T]) -> _T:
 
 
 def planning(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> Steps[EvictionPlan]:
-    """Makes the plan in small steps. Pods that change between two of them may be planned as they were."""
+    """Make the plan in small steps. Pods that change between two of them may be planned as they were."""
     return (yield from _Pass(view, ledger, pause, moment).run())
 
 
 def still_goes(view: View, ledger: Ledger, pause: Pause | None, moment: Moment, pods: AbstractSet[str]) -> bool:
-    """Tells whether just these pods, by uid, would go now, although they were taken. `view`: what is linked to them."""
+    """Tell whether just these pods, by uid, would go now, although they were taken. `view`: what is linked to them."""
     made = _result_of(_Pass(view, ledger, pause, moment, again=pods).run())
     return any(pods == {each.uid for each in unit.members} for chunk in made.chunks for unit in chunk)
 
@@ -146,7 +146,7 @@ class _Pass:
         return EvictionPlan(chunks, units, self.waits, self.going, terminating, every, rules, self.wake_at)
 
     def _look(self) -> Steps[dict[str, Eviction]]:
-        """The pods that a taint hits, and that are there."""
+        """Find the pods that a taint hits, and that are there."""
         hit, known = dict[str, Eviction](), self.view.inventory.pods
         if self.again:
             self.granted = self.ledger.granted  # in one piece, so nothing changes meanwhile
@@ -167,7 +167,7 @@ class _Pass:
     # --- reasons that are taken out --------------------------------------------------------------
 
     def _count(self, hit: Mapping[str, Eviction]) -> Steps[dict[str, RuleFigures]]:
-        """What each rule hits, and whether that is over the ceiling of its group."""
+        """Count what each rule hits, and note whether that is over the ceiling of its group."""
         by_rule, by_group = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
         counters, standing = dict[int, list[Counter[str]]](), set[str]()
         for number, (key, eviction) in enumerate(hit.items()):
@@ -202,14 +202,14 @@ class _Pass:
         return [*[by_rule[uid] for uid, _ in rules], *[by_group[group] for group in groups]]
 
     def _left(self, standing: Container[str]) -> Iterator[_Asked]:
-        """Those in flight that do not count as standing: the watch may be faster than the answer, or a pass be slow."""
+        """Yield those in flight that do not count as standing: a watch may be ahead of an answer, or a pass slow."""
         for uid, asked in {**self.asked, **self._in_flight(), **(self.ledger.departed or {})}.items():
             pod = self.view.pod(asked[0], uid)
             if uid not in standing and (pod is None or is_leaving(pod) or (pod.pod_group and self._held_by(pod))):
                 yield asked
 
     def _stop(self, hit: Mapping[str, Eviction], rules: Mapping[str, RuleFigures]) -> Steps[dict[str, Eviction]]:
-        """What is left of the pods' own evictions; those of which nothing is left wait."""
+        """Leave what is left of the pods' own evictions; those of which nothing is left wait."""
         left, pods, without = dict[str, Eviction](), self.pods, self.without
         taken_out: dict[int, Wait | None] = {}
         for number, (key, eviction) in enumerate(hit.items()):
@@ -233,7 +233,7 @@ class _Pass:
     # --- along, stay -----------------------------------------------------------------------------
 
     def _along(self, hit: Mapping[str, Eviction]) -> Steps[dict[str, Eviction]]:
-        """The pods that go because others of their PodGroup do, with the first eviction of those."""
+        """Find the pods that go because others of their PodGroup do, with the first eviction of those."""
         inventory, along = self.view.inventory, dict[str, Eviction]()
         groups: dict[str, list[str]] = {}
         for number, key in enumerate(hit):
@@ -268,13 +268,13 @@ class _Pass:
         return uid in self.ledger.taken and uid not in self.again
 
     def _has_gone(self, pod: Pod) -> bool:
-        """Whether a pod takes no new one along: it leaves, or was taken, alone or with the others of its unit."""
+        """Tell whether a pod takes no new one along: it leaves, or was taken, alone or with the others of its unit."""
         taken = self.ledger.taken.get(pod.meta.uid)
         begun = taken is not None and (pod.meta.uid not in self.again or taken.unit in self.ledger.begun)
         return begun or self._leaves(pod)
 
     def _place_of(self, uid: str) -> str:
-        """The place that a pod was taken at, if others have gone that it was to go with; else empty."""
+        """Return the place that a pod was taken at, if others have gone that it was to go with; else empty."""
         failure = self.ledger.failures.get(uid)
         return failure.place if failure is not None and failure.unit in self.ledger.begun else ""
 
@@ -293,7 +293,7 @@ class _Pass:
         return self.view.evictions.holding_group(pod, self.without)
 
     def _returns(self, pod: Pod) -> str:
-        """The claim through which the pod has come back too often; empty if there is none."""
+        """Return the claim through which the pod has come back too often; empty if there is none."""
         for key in lasting_claims(pod):
             rounds = self.ledger.rounds.get(key)
             claim = self.view.inventory.claims.get(key)
@@ -304,7 +304,7 @@ class _Pass:
         return ""
 
     def _terminating(self, hit: Mapping[str, Eviction]) -> Steps[tuple[Going, ...]]:
-        """The pods that are terminating. They take places whatever becomes of the reasons why they go."""
+        """Return the pods that are terminating. They take places whatever becomes of the reasons why they go."""
         found = list[Going]()
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
@@ -321,7 +321,7 @@ class _Pass:
             self.wake_at = at
 
     def _sort_out(self, hit: Mapping[str, Eviction], along: Container[str]) -> Steps[None]:
-        """Who goes, now or later, and who stays."""
+        """Sort out who goes, now or later, and who stays."""
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
                 yield
@@ -343,7 +343,7 @@ class _Pass:
     # --- together --------------------------------------------------------------------------------
 
     def _index(self) -> Steps[dict[str, list[Going]]]:
-        """The pods that go by each of their links: their gang, and the claims that they share with others."""
+        """Index the pods that go by each of their links: their gang, and the claims that they share with others."""
         linked: dict[str, list[Going]] = {}
         for number, each in enumerate(self.going.values()):
             if not number % _STEP:
@@ -374,7 +374,7 @@ class _Pass:
     def _units_of(
         self, found: list[Going], links: list[str], linked: Mapping[str, list[Going]], seen: set[str]
     ) -> Iterator[Unit]:
-        """The units of all pods that are linked to the one found, directly or through others."""
+        """Yield the units of all pods that are linked to the one found, directly or through others."""
         followed, left = dict[str, None](), links
         while left:
             link = left.pop()
@@ -427,7 +427,7 @@ class _Pass:
         return False
 
     def _alone(self, each: Going) -> Wait | None:
-        """What a pod waits for by itself."""
+        """Return what a pod waits for by itself."""
         now, settings, pod = self.moment.now, each.profile.settings, each.pod
         if now < each.due:
             return Wait(StepReason.EARLY, each.due)

@@ -69,7 +69,7 @@ class Planner:
         return max(min(waits), 0.0)
 
     def steps(self) -> Iterator[None]:
-        """Follows what has changed and what time has brought, and plans for that, in steps."""
+        """Follow what has changed and what time has brought, and plan for that, in steps."""
         core = self._core
         self._expire()
         if core.planned < 0:
@@ -143,7 +143,7 @@ class Planner:
         self.old_lines.append(line_before)
 
     def _plan_part(self, changed: Mapping[str, Iterable[str]]) -> Iterator[None]:
-        """Plans for some pods again, and for those that go together with them; the rest of a long plan stands."""
+        """Plan for some pods again, and for those that go together with them; the rest of a long plan stands."""
         core, revision = self._core, self._core.affected.revision
         keys, pods = core.affected.linked_to([*changed, *core.part_of(changed).hit]), core.deps.inventory.pods
         before = core.part_of({key: {pods[key].meta.uid} for key in keys if key in pods} | dict(changed))
@@ -164,13 +164,13 @@ class Planner:
         yield from self._telling.differences(before, made, whole=False)
 
     def _occupy(self, made: EvictionPlan, line: Line) -> None:
-        """Pods that are terminating take places, which the others of their gangs share."""
+        """Take places for pods that are terminating, which the others of their gangs share."""
         self._core.room.occupy(made.terminating)
         for place in dict.fromkeys([each.gang for each in made.terminating if each.gang]):
             line.open_gang(place, self._core.room)
 
     def _expire(self) -> None:
-        """Does what time has brought."""
+        """Do what time has brought."""
         core, now = self._core, self._deps.clock.seconds()
         self._upkeep.expire()
         core.breaker.reset_calm()
@@ -182,7 +182,7 @@ class Planner:
             self.follow_ceilings()
 
     def _queue_rules(self, before: Mapping[str, RuleFigures], made: Mapping[str, RuleFigures]) -> None:
-        """Rules that hit others than before: their conditions are due again, at once if they are stopped now."""
+        """Queue rules that hit others than before: their conditions are due, at once if they are stopped now."""
         rules = {each.meta.uid: name for name, each in self._deps.inventory.rules.items()}
         for uid in made.keys() | before.keys():
             old, new = before.get(uid), made.get(uid)
@@ -196,13 +196,13 @@ class Planner:
     # --- the check at the write ------------------------------------------------------------------
 
     def goes(self, unit: Unit) -> bool:
-        """Tells whether all of a unit, which was taken, would be taken by what is known at this moment."""
+        """Tell whether all of a unit, which was taken, would be taken by what is known at this moment."""
         if not all(map(self._has_its_profile, unit.members)):
             return False
         return self._would_go([each.key for each in unit.members], {each.uid for each in unit.members})
 
     def goes_alone(self, each: Going) -> bool:
-        """Tells whether a pod of a unit still goes, of which others were evicted."""
+        """Tell whether a pod of a unit still goes, of which others were evicted."""
         if not self._has_its_profile(each):
             return False
         core, pod = self._core, self._deps.inventory.pods[each.key]
@@ -213,7 +213,7 @@ class Planner:
         return hit is not None and self._would_go((), {each.uid}, {each.key: hit})
 
     def _has_its_profile(self, each: Going) -> bool:
-        """Whether a pod goes by the profile by which it was taken: that decides whether its budgets are asked."""
+        """Tell whether a pod goes by the profile by which it was taken: that decides whether its budgets are asked."""
         pod = self._deps.inventory.pods.get(each.key)
         return pod is not None and self._deps.profile_of(pod) == each.profile
 
@@ -226,29 +226,29 @@ class Planner:
         return still_goes(view, core.ledger, deps.pause(), core.moment, frozenset(uids))
 
     def _view_of(self, keys: Iterable[str]) -> View:
-        """What the caches show of some pods, by `namespace/name`."""
+        """Return what the caches show of some pods, by `namespace/name`."""
         hit = self._core.affected.hit
         return replace(self._core.view, hit={key: hit[key] for key in keys if key in hit}, exceeded=self._exceeded)
 
     def _exceeded(self, group: str, *_: object) -> str:
-        """Why a group is stopped, by the last plan and what its rules have come to hit since."""
+        """Say why a group is stopped, by the last plan and what its rules have come to hit since."""
         return self._core.ceilings.stopped_by(group, self._core.affected.grown_by)
 
     def eviction_of(self, each: Going) -> Eviction:
-        """Why a pod goes now: the rules may be others than those by which it was taken."""
+        """Say why a pod goes now: the rules may be others than those by which it was taken."""
         pod = self._deps.inventory.pods.get(each.key)
         hit = None if pod is None else self._left_of(pod)
         return each.eviction if hit is None or hit.waits or each.along else hit
 
     def _left_of(self, pod: Pod) -> Eviction | None:
-        """Why a pod goes, without what rules that are stopped say, and drivers whose breaker has tripped."""
+        """Say why a pod goes, without what rules that are stopped say, and drivers whose breaker has tripped."""
         stopped = frozenset([uid for uid, figures in self._core.plan.rules.items() if figures.stopped])
         return self._core.evictions.eviction_of(pod, Without(self._core.ledger.tripped, stopped))
 
     # --- ceilings and breakers -------------------------------------------------------------------
 
     def follow_ceilings(self) -> None:
-        """A patch changes many rules, one after the other, so it is looked at again in a while."""
+        """Look again in a while, as a patch changes many rules, one after the other."""
         self._core.room.forget_rates()  # their names depend on the groups of rules
         ceilings, at = self._core.ceilings, self._deps.clock.seconds() + _LIFT_SECONDS
         for name in ceilings.counted_anew:
@@ -259,7 +259,7 @@ class Planner:
         ceilings.to_lift.clear()
 
     def judge_breakers(self) -> None:
-        """Looks whether breakers trip, which pods that are about to be evicted depend on, or have been reset."""
+        """Look whether breakers trip, which pods that are about to be evicted depend on, or have been reset."""
         tripped = self._core.breaker.tripped
         if tripped != self._core.ledger.tripped:
             self._core.ledger.tripped = tripped

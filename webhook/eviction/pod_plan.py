@@ -25,7 +25,7 @@ LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def later(time: datetime, seconds: float) -> datetime:
-    """A time that number of seconds later; the end of the calendar stands for every time after it."""
+    """Return a time that number of seconds later; the end of the calendar stands for every time after it."""
     if not seconds:
         return time
     try:
@@ -147,7 +147,7 @@ class EvictionPlan:
     """When the plan changes by itself."""
 
     def rules_of(self, key: str, uid: str) -> set[RuleRef]:
-        """The rules that a pod counts for, also as one that goes along; none if it leaves."""
+        """Return the rules that a pod counts for, also as one that goes along; none if it leaves."""
         going, hit = self.going.get(uid), self.hit.get(key)
         if hit is None or (going is None and uid not in self.waits):
             return set()
@@ -160,7 +160,7 @@ class EvictionPlan:
 
 
 def wait_without(eviction: Eviction, without: Without, rules: Mapping[str, RuleFigures]) -> Wait | None:
-    """Why reasons of an eviction are taken out, None if none is: a breaker, before a rule that is stopped."""
+    """Say why reasons of an eviction are taken out, None if none is: a breaker, before a rule that is stopped."""
     tripped = [each.driver for each in eviction.reasons if not each.rule and each.driver in without.drivers]
     if tripped:
         return Wait(StepReason.BREAKER, because=tripped[0])
@@ -169,7 +169,7 @@ def wait_without(eviction: Eviction, without: Without, rules: Mapping[str, RuleF
 
 
 def wait_of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
-    """What a pod waits for that could go by itself: all of these, named by the longest; closed windows come first."""
+    """Return what a pod waits for that could go by itself: all of these, by the longest; closed windows first."""
     closed = [each for each in waits if each[0].reason is StepReason.WINDOW]
     wait, other = max(closed or waits, key=lambda each: each[0].until or LAST)
     ends = [each.until for each, _ in waits]
@@ -178,7 +178,7 @@ def wait_of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
 
 
 def waves_of(members: Iterable[Going]) -> Iterator[list[Going]]:
-    """The members of a gang by what waits for each other, by the window of the first that is due."""
+    """Yield the members of a gang by what waits for each other, by the window of the first that is due."""
     wave: list[Going] = []
     for each in sorted(members, key=lambda each: (each.due, each.key)):
         if wave and each.due - wave[0].due > timedelta(seconds=wave[0].profile.settings.gang_window_seconds):
@@ -190,7 +190,7 @@ def waves_of(members: Iterable[Going]) -> Iterator[list[Going]]:
 
 
 def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
-    """Why a pod of this kind is never evicted, or None."""
+    """Say why a pod of this kind is never evicted, or None."""
     if pod.mirror:
         return StepReason.MIRROR
     if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
@@ -207,17 +207,17 @@ _WORDS: Final = {
 
 
 def state_text(cause: StepReason) -> str:
-    """The state of a pod that another one waits for, as in `ml/train-0, which is on hold`."""
+    """Return the state of a pod that another one waits for, as in `ml/train-0, which is on hold`."""
     return _WORDS[cause]
 
 
 def together_with(pod: str) -> str:
-    """The other pod, by `namespace/name`, as the subject of a sentence about it."""
+    """Return the other pod, by `namespace/name`, as the subject of a sentence about it."""
     return f"{pod}, which it goes together with"
 
 
 def opening_text(profiles: Iterable[EvictionProfile], now: datetime) -> str:
-    """When the windows are open next of those among these profiles that are closed; of several, the last to open.
+    """Say when the windows of these profiles that are closed are open next; of several, the last to open.
 
     As local time, with the zone; empty if all are open.
     """

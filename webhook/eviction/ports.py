@@ -125,42 +125,42 @@ class ClusterWriter(Protocol):
     """Every write of the worker to the cluster."""
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
-        """Waits for the client's rate limit, so that no request waits between the last recheck and its sending.
+        """Wait for the client's rate limit, so that no request waits between the last recheck and its sending.
 
         `unsure`: the previous request may have taken effect. Returns false if it has: the pod is gone or deleted.
         """
         ...
 
     async def read(self, pod: PodRef) -> EvictionOutcome | None:
-        """Reads whether the pod is held or gone, whatever the watch shows; None if it may go."""
+        """Read whether the pod is held or gone, whatever the watch shows; None if it may go."""
         ...
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
-        """Requests an eviction through the Eviction API, with uid and version as preconditions."""
+        """Request an eviction through the Eviction API, with uid and version as preconditions."""
         ...
 
     async def may_evict(self, pod: PodRef) -> EvictionOutcome:
-        """Asks the Eviction API whether it would evict the pod now, without doing it (a dry run)."""
+        """Ask the Eviction API whether it would evict the pod now, without doing it (a dry run)."""
         ...
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
-        """Sets condition DisruptionTarget, then deletes the pod, with uid and version as preconditions."""
+        """Set condition DisruptionTarget, then delete the pod, with uid and version as preconditions."""
         ...
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
-        """Replaces all of our conditions on the rule; None on success, or if the rule is gone."""
+        """Replace all of our conditions on the rule; None on success, or if the rule is gone."""
         ...
 
     async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """Sets the effect to None, unless the rule has changed since it was read; None on success."""
+        """Set the effect to None, unless the rule has changed since it was read; None on success."""
         ...
 
     async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """Deletes the rule, unless it has changed since it was read; None on success, or if the rule is gone."""
+        """Delete the rule, unless it has changed since it was read; None on success, or if the rule is gone."""
         ...
 
     async def write_event(self, event: EvictionEvent) -> None:
-        """Writes an Event; a failure is only logged."""
+        """Write an Event; a failure is only logged."""
         ...
 
 
@@ -168,11 +168,11 @@ class PodBudgets(Protocol):
     """The disruption budgets of the cluster."""
 
     def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
-        """The budgets that select the pod, by name."""
+        """Return the budgets that select the pod, by name."""
         ...
 
     def find(self, namespace: str, name: str) -> DisruptionBudget | None:
-        """The budget of that name, if there is one."""
+        """Return the budget of that name, if there is one."""
         ...
 
 
@@ -180,7 +180,7 @@ class NamespaceHolds(Protocol):
     """Annotation `/hold` of namespaces."""
 
     def hold_of(self, namespace: str) -> str | None:
-        """The text of `/hold` on the namespace, or None."""
+        """Return the text of `/hold` on the namespace, or None."""
         ...
 
 
@@ -209,7 +209,7 @@ class Ceiling(NamedTuple):
     """What the ceiling is for; None: one rule."""
 
     def exceeded_by(self, pods: int, namespaces: int, names: Collection[str] = ()) -> str:
-        """A sentence part that names the exceeded limit; empty if none is exceeded. `names` are the namespaces."""
+        """Name the exceeded limit in a sentence part; empty if there is none. `names` are the namespaces."""
         found = self._number_exceeded_by(pods, namespaces) or self._protected_in(names)
         if not found:
             return ""
@@ -385,7 +385,7 @@ class Dependencies:
     settings: WorkerSettings
 
     def paused(self) -> Pause | None:
-        """The pause that holds now, or None."""
+        """Return the pause that holds now, or None."""
         pause = self.pause()
         return pause if pause is not None and self.clock.now() < pause.until else None
 

@@ -24,7 +24,7 @@ class Profile(NamedTuple):
 
 
 def classes_of(inventory: Inventory, pod: Pod) -> frozenset[str]:
-    """The device classes of a pod's allocated devices."""
+    """Return the device classes of a pod's allocated devices."""
     claims = [inventory.claims[key] for key in claim_keys(pod) if key in inventory.claims]
     return frozenset[str]().union(*[allocated_classes(claim) for claim in claims])
 
@@ -41,7 +41,7 @@ class Profiles:
         """Whether any profile matches on device classes."""
 
     def of(self, pod: Pod, namespace: NamespaceFacts | None, device_classes: Collection[str] = ()) -> Profile:
-        """The profile for a pod; `device_classes` are those of its claims.
+        """Return the profile for a pod; `device_classes` are those of its claims.
 
         A profile that needs an unknown fact does not match. The last profile matches every pod.
         """
@@ -53,12 +53,12 @@ class Profiles:
 
 
 def deletes_at_once(profile: EvictionProfile) -> bool:
-    """Whether pods are deleted without asking their budgets, as by the in-tree controller."""
+    """Tell whether pods are deleted without asking their budgets, as by the in-tree controller."""
     return profile.delete_after_deadline and not profile.deadline_seconds
 
 
 def max_unavailable(limit: int | Share | None, total: int) -> int | None:
-    """How many of `total` may be unavailable: an owner's pods, or the devices of a driver; None is no limit.
+    """Return how many of `total` may be unavailable: an owner's pods, or the devices of a driver; None is no limit.
 
     Shares are rounded up, as in PodDisruptionBudgets, so at least one may always be unavailable.
     """
@@ -75,7 +75,7 @@ class Grouping:
         self._profile_of = profile_of
 
     def gang_of(self, pod: Pod, profile: Profile | None = None) -> str:
-        """The gang of a pod, by its profile, which the caller may know already; empty if it has none."""
+        """Return the gang of a pod, by its profile, which the caller may know already; empty if it has none."""
         settings = (profile or self._profile_of(pod)).settings
         if not (pod.pod_group or pod.gang or pod.labels or settings.gang_by_owner):
             return ""  # as for most pods
@@ -84,7 +84,7 @@ class Grouping:
 
 
 def owner_of(pod: Pod) -> str:
-    """The owner at the top, by uid or by name; empty for a pod without one."""
+    """Return the owner at the top, by uid or by name; empty for a pod without one."""
     if pod.owner is not None and not pod.labels:
         return intern(f"{pod.meta.namespace}/{pod.owner.uid}")  # as for most pods
     root = root_owner(pod)

@@ -32,7 +32,7 @@ _EXEMPT: Final = frozenset({StepReason.MIRROR, StepReason.DAEMON, StepReason.SKI
 
 
 async def progress_of(core: Core, rule_uid: str) -> Progress:
-    """Counts the pods that a rule hits, in time slices: by one plan, and by who is in line meanwhile."""
+    """Count the pods that a rule hits, in time slices: by one plan, and by who is in line meanwhile."""
     made, count, timeslice = core.plan, Progress(), TimeSlice(clock=core.deps.clock.seconds)
     figures = made.rules.get(rule_uid)
     if figures is not None and not figures.stopped:
@@ -87,7 +87,7 @@ def _was_refused(core: Core, uid: str) -> bool:
 
 
 def _add_going(core: Core, count: Progress, each: Going, wait: Wait | None) -> None:
-    """A pod that goes, now or later, by what it waits for."""
+    """Count a pod that goes, now or later, by what it waits for."""
     if not core.acts:
         count.due += 1
         return
@@ -199,7 +199,7 @@ class WaitingPods:
         self._known_at = 0.0
 
     def count(self, cause: str) -> int:
-        """Number of pods that wait for this."""
+        """Return the number of pods that wait for this."""
         return self._counts().pods[WaitCause(cause)]
 
     def planned(self) -> int:
@@ -209,7 +209,7 @@ class WaitingPods:
         return len(made.going) + len([uid for uid in stay if uid not in made.going and uid not in granted])
 
     def oldest_due_seconds(self) -> float:
-        """How long the pod has been due that has been due for longest; 0 if none is due.
+        """Return how long the pod has been due that has been due for longest; 0 if none is due.
 
         Pods that a person holds back do not count: those with a hold, those that may complete, and all during a pause.
         A pod that had to wait for a window counts from when that opened.
@@ -240,7 +240,7 @@ class WaitingPods:
         return WaitingCounts(found, max(now - min(due, default=now), 0.0))
 
     def _opened(self) -> Mapping[int, float]:
-        """When the windows of each profile opened that are open now, as a timestamp; 0 for those that always are."""
+        """Return when the windows of each profile opened that are open now, as a timestamp; 0: always open."""
         now, profiles = self._core.deps.clock.now(), self._core.deps.profiles().all
         since = {each.position: state_of(each.settings.windows, now).since for each in profiles}
         found = {position: 0.0 if time is None else time.timestamp() for position, time in since.items()}
@@ -251,7 +251,7 @@ class WaitingPods:
 
 
 async def forecast_of(core: Core, rule: DeviceTaintRule) -> ImpactForecast:
-    """Devices, allocated devices, pods and namespaces, in time slices: the inventory may change meanwhile.
+    """Count devices, allocated devices, pods and namespaces, in time slices: the inventory may change meanwhile.
 
     A rule without a selector selects nothing (E-6).
     """

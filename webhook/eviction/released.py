@@ -110,7 +110,7 @@ class ReleasedConditions:
     # --- changes ---------------------------------------------------------------------------------
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed, and the inventory has applied it: queues the rules that it concerns."""
+        """Queue the rules that a change of an object concerns; the inventory has applied it."""
         match new if new is not None else old:
             case ResourceClaim():
                 self._observe_claim(
@@ -138,7 +138,7 @@ class ReleasedConditions:
             self._refresh(place)
 
     def _refresh(self, place: _Place) -> None:
-        """Queues the rules of a place: at once if it became free or held, else when conditions are due again."""
+        """Queue the rules of a place: at once if it became free or held, else when conditions are due again."""
         held = self._deps.inventory.usage.in_use(*place.names)
         if held != place.held:
             place.held = held
@@ -150,13 +150,13 @@ class ReleasedConditions:
         place.up_to_date.clear()
 
     def _observe_pool(self, driver: str, pool: str) -> None:
-        """Other devices may be published: it is looked up again which ones count."""
+        """Look up again which devices count, as others may be published."""
         for key in ((driver, pool), (driver, None), (None, pool), (None, None)):
             for name in self._pools.get(key, ()):
                 self._core.rules.add_after(name, TURN_SECONDS)
 
     def forget(self, name: str) -> None:
-        """The rule is gone, or keeps no devices closed that can be judged."""
+        """Forget a rule that is gone, or keeps no devices closed that can be judged."""
         for names in self._places.pop(name, ()):
             shape = _shape(names)
             place = self._at[shape][names]
@@ -176,7 +176,7 @@ class ReleasedConditions:
         return DeviceNames.of(rule.selector, self._deps.inventory.servers)
 
     def _look_at(self, rule: DeviceTaintRule) -> tuple[DeviceNames, ...]:
-        """What has to be free for the rule; its changes are followed from now on, unless the rule is gone."""
+        """Return what has to be free for the rule, and follow its changes from now on, unless the rule is gone."""
         inventory, name, selected = self._deps.inventory, rule.meta.name, self._selected_by(rule)
         pool = selected.driver, selected.pool
         places = devices_to_look_at(inventory, selected)
@@ -198,7 +198,7 @@ class ReleasedConditions:
     # --- the condition ---------------------------------------------------------------------------
 
     def state_of(self, rule: DeviceTaintRule, seen_at: float) -> ReleasedState | None:
-        """The condition as it has to be now; None for a rule that closes no devices and never had it.
+        """Return the condition as it has to be now; None for a rule that closes no devices and never had it.
 
         `seen_at`: when this generation of the rule was first seen, by the monotonic clock.
         """
@@ -213,7 +213,7 @@ class ReleasedConditions:
         return ReleasedState(condition, self._recheck_seconds(reason, seen_at))
 
     def outlook(self, rule: DeviceTaintRule, seen_at: float, written: Iterable[Condition]) -> ReleasedOutlook:
-        """What `state_of` would return now, beside the conditions that were written last."""
+        """Return what `state_of` would return now, beside the conditions that were written last."""
         reason = self._reason(rule, seen_at)
         if reason is None:
             return ReleasedOutlook(None, None)
@@ -223,7 +223,7 @@ class ReleasedConditions:
         return ReleasedOutlook(0.0 if is_true(written) else TURN_SECONDS, recheck_seconds)
 
     def withdrawn(self, rule: DeviceTaintRule, seen_at: float, written: list[Condition]) -> list[Condition] | None:
-        """While the inventory is out of date: the conditions without a True that no longer holds; None if it may stay.
+        """Return the conditions without a True that no longer holds, for an old inventory; None if it may stay.
 
         An allocation that is seen counts whatever else was missed.
         """
@@ -317,7 +317,7 @@ def _status(reason: ReleasedReason) -> str:
 
 
 def in_use_message(holders: Holders) -> str:
-    """Who holds the devices, for people: `2 claims hold devices: ml/a (pod a, pod b), ml/c (no pod)`."""
+    """Say who holds the devices, for people: `2 claims hold devices: ml/a (pod a, pod b), ml/c (no pod)`."""
     count = f"more than {holders.claims}" if holders.more else str(holders.claims)
     what = "1 claim holds devices" if count == "1" else f"{count} claims hold devices"
     named = ", ".join(f"{claim} ({first_of(users) or 'no pod'})" for claim, users in holders.first)

@@ -60,13 +60,13 @@ class Gate(Protocol):
     """One kind of limit."""
 
     def limits(self, unit: Unit, room: Room) -> Iterable[Limit]:
-        """Names what could keep the unit; nothing for a place that it has already."""
+        """Name what could keep the unit; nothing for a place that it has already."""
 
     def closed(self, limit: Limit, room: Room) -> Wait | None:
-        """Tells what a unit waits for that this limit concerns; None if it may go."""
+        """Tell what a unit waits for that this limit concerns; None if it may go."""
 
     def take(self, unit: Unit, room: Room) -> None:
-        """Counts a unit that goes."""
+        """Count a unit that goes."""
 
 
 class Places:
@@ -80,7 +80,7 @@ class Places:
         """How many pods share each place."""
 
     def __len__(self) -> int:
-        """Number of places taken."""
+        """Return the number of places taken."""
         return len(self._shared)
 
     @property
@@ -92,17 +92,17 @@ class Places:
         return uid in self._place_of
 
     def has(self, place: str) -> bool:
-        """Tells whether any pod takes this place."""
+        """Tell whether any pod takes this place."""
         return place in self._shared
 
     def add(self, uid: str, place: str) -> None:
-        """A pod takes a place, unless it has one already."""
+        """Add a pod that takes a place, unless it has one already."""
         if uid not in self._place_of:
             self._place_of[uid] = place
             self._shared[place] = self._shared.get(place, 0) + 1
 
     def discard(self, uid: str) -> bool:
-        """A pod takes no place any longer; returns whether it had one."""
+        """Free the place of a pod; tell whether it had one."""
         place = self._place_of.pop(uid, None)
         if place is None:
             return False
@@ -155,21 +155,21 @@ class Room:
     # --- what changes ----------------------------------------------------------------------------
 
     def begin(self, moment: Moment) -> None:
-        """All that follows is about this moment, until the next one."""
+        """Set the moment that all that follows is about, until the next one."""
         self.moment, self._asking = moment, None
         self._closed.clear()
 
     def forget_rates(self) -> None:
-        """Rules, or profiles, may have other rates."""
+        """Forget the rates: rules, or profiles, may have others."""
         self._rates.clear()
         self._timed.clear()
 
     def forget_owners(self) -> None:
-        """All owners are to be counted again, before any unit is looked at: their gangs may be others."""
+        """Count all owners again, before any unit is looked at: their gangs may be others."""
         self._owners.clear()
 
     def own(self, owner: str, key: str, *, there: bool) -> None:
-        """An owner has this pod, or has it no longer; or it has changed."""
+        """Note that an owner has this pod, or has it no longer; or it has changed."""
         self.touch(owner)
         pods = self.owned.setdefault(owner, {})
         if there:
@@ -180,19 +180,19 @@ class Room:
             del self.owned[owner]
 
     def touch(self, owner: str) -> None:
-        """The places of an owner are to be counted again."""
+        """Count the places of an owner again."""
         self._owners.pop(owner, None)
         self.freed.add(("owner", owner))
 
     def occupy(self, terminating: Iterable[Going]) -> None:
-        """Pods that are terminating take places, until they are stuck. Those that have gone meanwhile take none."""
+        """Give places to pods that are terminating, until they are stuck; none to those that have gone meanwhile."""
         for each in terminating:
             pod = self.view.pod(each.key, each.uid)
             if pod is not None and not self.stuck(pod):
                 self.place(each.uid, each.pod.meta.namespace, each.gang or each.uid)
 
     def vacate(self, uid: str, namespace: str) -> None:
-        """A pod takes no place any longer."""
+        """Free the place of a pod."""
         self.everywhere.discard(uid)
         places = self.namespaces.get(namespace)
         if places is not None and places.discard(uid) and not places:
@@ -200,12 +200,12 @@ class Room:
         self.freed.update([("namespace", namespace), ("", "")])
 
     def place(self, uid: str, namespace: str, place: str) -> None:
-        """A pod takes this place."""
+        """Give this place to a pod."""
         self.everywhere.add(uid, place)
         self.namespaces.setdefault(namespace, Places()).add(uid, place)
 
     def admit(self, unit: Unit, gates: Iterable[Gate]) -> None:
-        """Counts a unit that goes."""
+        """Count a unit that goes."""
         self.ledger.units += 1  # waves of a gang share its place, and are units of their own
         for each in unit.members:
             place = self.place_of_owner(each, unit)
@@ -230,7 +230,7 @@ class Room:
     # --- which limit keeps a unit ----------------------------------------------------------------
 
     def closed(self, unit: Unit, gates: Iterable[Gate]) -> Wait | None:
-        """Tells which limit keeps a unit, the first of them in the order of the gates; None if it may go."""
+        """Tell which limit keeps a unit, the first of them in the order of the gates; None if it may go."""
         for gate in gates:
             for limit in gate.limits(unit, self):
                 self._gate_of[type(limit)] = gate
@@ -240,7 +240,7 @@ class Room:
         return None
 
     def closed_by(self, limit: Limit) -> Wait | None:
-        """Tells what pods wait for that a limit concerns which a unit has; None if they may go."""
+        """Tell what pods wait for that a limit concerns which a unit has; None if they may go."""
         wait = self._closed.get(limit) or self._gate_of[type(limit)].closed(limit, self)
         if wait is not None:
             self._closed[limit] = wait
@@ -252,7 +252,7 @@ class Room:
         return min([wait.until for wait in self._closed.values() if wait.until is not None], default=None)
 
     def timed(self, unit: Unit) -> tuple[Limit, ...]:
-        """Returns the limits of a unit that time alone opens."""
+        """Return the limits of a unit that time alone opens."""
         first = unit.members[0]
         key = id(first.eviction), first.profile.position
         known = self._timed.get(key) if len(unit.members) == 1 else None
@@ -267,20 +267,20 @@ class Room:
     # --- questions -------------------------------------------------------------------------------
 
     def settings(self, position: int) -> EvictionProfile:
-        """Returns the profile at this position in the policy."""
+        """Return the profile at this position in the policy."""
         return self.profiles[min(position, len(self.profiles) - 1)].settings  # a policy may have lost one just now
 
     def until(self, seconds: float, limit: Limit) -> Wait:
-        """Returns the wait of a pod that a limit keeps for this time; infinite if it takes a change."""
+        """Return the wait of a pod that a limit keeps for this time; infinite if it takes a change."""
         end = None if math.isinf(seconds) else self.moment.now + timedelta(seconds=seconds)
         return Wait(StepReason.LIMITED, end, limit=limit)
 
     def stuck(self, pod: Pod) -> bool:
-        """Tells whether no limit counts a pod any more, because it is terminating for too long."""
+        """Tell whether no limit counts a pod any more, because it is terminating for too long."""
         return pod.meta.uid in self.given_up or is_stuck(pod, self.view.profile_of(pod).settings, self.moment.now)
 
     def owner(self, name: str) -> OwnerPlaces:
-        """Counts the places of an owner, when they are asked for first."""
+        """Count the places of an owner, when they are asked for first."""
         known = self._owners.get(name)
         if known is not None:
             return known
@@ -301,13 +301,13 @@ class Room:
         return known
 
     def place_of_owner(self, each: Going, unit: Unit) -> str:
-        """Returns the place of its owner that a pod takes: of its gang, one that its unit has left, or its unit's."""
+        """Return the place of its owner that a pod takes: of its gang, one that its unit has left, or its unit's."""
         failure, owner = self.ledger.failures.get(each.uid), owner_of(each.pod)
         left = "" if failure is None or not owner or not self.owner(owner).missing.has(failure.place) else failure.place
         return each.gang or left or unit.key
 
     def needs(self, each: Going) -> BudgetLimit | None:
-        """Returns the budgets that a pod needs a disruption of; None if it needs none and was never refused."""
+        """Return the budgets that a pod needs a disruption of; None if it needs none and was never refused."""
         pod = self.view.inventory.pods.get(each.key, each.pod)  # whether it is ready may have changed
         namespace, budgets = pod.meta.namespace, self.budgets.select(pod)
         if needs_disruption(pod, budgets):
@@ -316,7 +316,7 @@ class Room:
         return BudgetLimit(namespace, (), each.uid) if failure is not None and failure.blocked else None
 
     def asking(self, unit: Unit) -> tuple[Counter[BudgetLimit], bool]:
-        """Counts the disruptions that a unit asks its budgets for, and tells whether any pod is deleted past them."""
+        """Count the disruptions that a unit asks its budgets for, and tell whether any pod is deleted past them."""
         if self._asking is not None and self._asking[0] is unit:
             return self._asking[1]  # two gates ask, one after the other
         asked = self.asked_by(unit)
@@ -325,14 +325,14 @@ class Room:
         return self._asking[1]
 
     def asked_by(self, unit: Unit) -> dict[str, BudgetLimit | None]:
-        """Returns the budgets that each pod of a unit asks, by uid; without those that are deleted past them."""
+        """Return the budgets that each pod of a unit asks, by uid; without those that are deleted past them."""
         limits = [self.needs(each) for each in unit.members]
         needed = Counter(limits)
         every = zip(unit.members, limits, strict=True)
         return {each.uid: limit for each, limit in every if not self._deletes(each, limit, needed[limit])}
 
     def short(self, unit: Unit) -> BudgetLimit | None:
-        """Returns the first budget whose status does not let all of a unit go, whether it may be asked now or not."""
+        """Return the first budget whose status does not let all of a unit go, whether it may be asked now or not."""
         for limit, needed in self.asking(unit)[0].items():
             allowed = allowed_by(limit, self)
             if allowed is None or allowed < needed:
@@ -352,7 +352,7 @@ class Room:
         )
 
     def rate_of(self, each: Going) -> RateLimit:
-        """Returns the buckets of a pod; those with equal taints and tolerations share one Eviction, and this answer."""
+        """Return the buckets of a pod; those with equal taints and tolerations share one Eviction, and this answer."""
         key = id(each.eviction), each.profile.position
         known = self._rates.get(key)
         if known is None or known[0] is not each.eviction:
@@ -363,7 +363,7 @@ class Room:
         return known[1]
 
     def _bucket_of(self, reason: EvictionReason, profile: Profile) -> tuple[Hashable, Rate]:
-        """A bucket for each rule, one for the rules of a patch that are alike, and one for each driver and key."""
+        """Make a bucket for each rule, one for a patch's rules that are alike, one for each driver and key."""
         taint, of_profile = reason.taint, Rate(profile.settings.rate, profile.settings.burst)
         name: Hashable = (reason.driver, taint.key)
         own = float(taint.extras.evictions_per_second or 0) if taint.extras is not None else 0.0
@@ -378,7 +378,7 @@ class Room:
 
 
 def allowed_by(limit: BudgetLimit, room: Room) -> int | None:
-    """Returns how many disruptions the status allows; None if it does not say."""
+    """Return how many disruptions the status allows; None if it does not say."""
     budget = room.budgets.find(limit.namespace, limit.budgets[0]) if len(limit.budgets) == 1 else None
     return None if budget is None else budget.allowed
 
@@ -456,7 +456,7 @@ class _Namespaces:
         return room.until(math.inf, limit) if full else None
 
     def take(self, unit: Unit, room: Room) -> None:
-        """Nothing: places are taken once, for all gates."""
+        """Do nothing: places are taken once, for all gates."""
 
 
 class _Overall:
@@ -471,7 +471,7 @@ class _Overall:
         return room.until(math.inf, limit) if most is not None and len(room.everywhere) >= most else None
 
     def take(self, unit: Unit, room: Room) -> None:
-        """Nothing, as for namespaces."""
+        """Do nothing, as for namespaces."""
 
 
 class _Minutes:

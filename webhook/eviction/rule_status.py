@@ -83,7 +83,7 @@ class RuleStatusUpdater:
         self.released = ReleasedConditions(core)
 
     def forget(self, rule: DeviceTaintRule) -> None:
-        """The rule no longer exists."""
+        """Forget a rule that is gone."""
         self._states.pop(rule.meta.uid, None)
         self.released.forget(rule.meta.name)
         self._core.announcements.forget(rule.meta.uid)
@@ -99,7 +99,7 @@ class RuleStatusUpdater:
     # --- conditions ------------------------------------------------------------------------------
 
     async def sync(self, name: str, *, last: bool = False) -> float | None:
-        """Writes the conditions of a rule if they changed; returns the seconds until it must be checked again, or None.
+        """Write the conditions of a rule if they changed; return the seconds until it must be checked again, or None.
 
         Only the lease holder writes. While the inventory may be out of date, no rule is taken back and nothing is
         written but that work remains. `last`: the worker stops, so the conditions are written without waiting for the
@@ -132,7 +132,7 @@ class RuleStatusUpdater:
     async def _sync_conditions(
         self, rule: DeviceTaintRule, state: _RuleState, expiring: ExpiryStep, *, fresh: bool
     ) -> float | None:
-        """Writes the conditions if they changed; returns as `sync` does. `fresh`: the first of a generation."""
+        """Write the conditions if they changed; return as `sync` does. `fresh`: the first of a generation."""
         due = await self._conditions(rule, state, rule.generation)
         if due is None:
             return _SOON_SECONDS
@@ -147,14 +147,14 @@ class RuleStatusUpdater:
         return _SOON_SECONDS if expiring.write else _earliest(due.recheck_seconds, expiring.recheck_seconds)
 
     async def _withdraw(self, rule: DeviceTaintRule, state: _RuleState) -> None:
-        """Takes back that devices are released, if that no longer holds."""
+        """Take back that devices are released, if that no longer holds."""
         conditions = self.released.withdrawn(rule, state.seen_at, state.written)
         before = state.written
         if conditions is not None and not await self._write(rule, state, conditions):
             state.written = before  # so that it is tried again
 
     def lost_conditions(self, rule: DeviceTaintRule) -> bool:
-        """Whether conditions of ours are not on the rule, or not as they were written, because of another writer."""
+        """Tell whether conditions of ours are missing or not as written, because of another writer."""
         state = self._states.get(rule.meta.uid)
         if state is None:
             return False
@@ -202,7 +202,7 @@ class RuleStatusUpdater:
         return True
 
     def _record(self, rule: DeviceTaintRule, state: _RuleState, ours: Condition, *, written: bool) -> None:
-        """Queues an Event if the reason has changed, and each hour while the eviction is held up."""
+        """Queue an Event if the reason has changed, and each hour while the eviction is held up."""
         now = self._deps.clock.seconds()
         lasts = ours.status == "True" and ours.reason not in _GOING_WELL
         again = lasts and now - state.last_event_at >= RENEW_SECONDS
@@ -213,7 +213,7 @@ class RuleStatusUpdater:
             self._core.recorder.record(rule_event(rule, ConditionReason(ours.reason), ours.message))
 
     async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _ConditionsToWrite | None:
-        """All of our conditions on the rule; None if it is to be counted again: plan or rule have changed."""
+        """Return all of our conditions on the rule; None if it is to be counted again: plan or rule have changed."""
         planned = self._core.planned
         progress, again = await self._progress(rule, state)
         forecast = await self._forecast(rule, state)
@@ -253,7 +253,7 @@ class RuleStatusUpdater:
         return known and not any(affected.planning or key in affected.changed for key in grown)
 
     def _counts(self, rule: DeviceTaintRule, generation: int) -> Iterator[Condition]:
-        """The numbers that have to survive a restart."""
+        """Yield the numbers that have to survive a restart."""
         tally, now = self._ceilings.tally_of(rule), self._deps.clock.now()
         if tally.total:
             known = condition_of(rule.conditions, EVICTED_PODS)
@@ -265,7 +265,7 @@ class RuleStatusUpdater:
             yield updated(known, COUNTED_PODS, state, generation, now)
 
     def _eviction_state(self, rule: DeviceTaintRule, progress: Progress) -> ConditionState | None:
-        """Condition Eviction; None for a rule that this worker does not act on and has not reported on."""
+        """Return condition Eviction; None for a rule that this worker neither acts on nor has reported on."""
         acts = self._deps.mode.acts
         if is_ours(rule, self._scope):
             stopped = self._ceilings.stopped(rule) if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
@@ -284,13 +284,13 @@ class RuleStatusUpdater:
         return None
 
     async def _forecast(self, rule: DeviceTaintRule, state: _RuleState) -> ImpactForecast | None:
-        """What a rule of effect None would do, counted once for each change to its spec (E-40)."""
+        """Forecast what a rule of effect None would do, counted once for each change to its spec (E-40)."""
         if self._deps.mode is not Mode.REPLACEMENT or rule.taint.effect != NONE:
             return None
         return state.forecast or await forecast_of(self._core, rule)
 
     def _is_announced(self, rule: DeviceTaintRule) -> bool:
-        """Whether the condition allows pods to be planned for the rule: what `/evict` asks for is announced first."""
+        """Tell whether pods may be planned for the rule by its condition: `/evict` is announced first."""
         if not self._deps.mode.acts or rule.taint.effect == NO_EXECUTE or not is_ours(rule, self._scope):
             return True
         return self._core.announcements.announced_at(rule) is not None

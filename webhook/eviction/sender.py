@@ -53,17 +53,17 @@ class Sender:
         self.stopping = False
 
     def stop(self) -> None:
-        """No request is sent from here on; pods that wait for their turn are dropped, however long it would take."""
+        """Send no request from here on; drop pods that wait for their turn, however long it would take."""
         self.stopping = True
         while self._preparing:
             self._preparing.pop().reschedule(asyncio.get_running_loop().time())
 
     async def send(self, unit: Unit) -> list[Attempt]:
-        """Evicts all of a unit, unless one of them must not be evicted."""
+        """Evict all of a unit, unless one of them must not be evicted."""
         return [self._settled(each) for each in await self._send(unit)]
 
     def _settled(self, attempt: Attempt) -> Attempt:
-        """If the last request got no answer, the watch may have shown meanwhile that it has evicted the pod."""
+        """Settle it if the last request got no answer: the watch may have shown meanwhile that it evicted the pod."""
         each, outcome = attempt.each, attempt.outcome
         pod = self._room.view.pod(each.key, each.uid)
         if pod is not None and not pod.deleting:
@@ -73,7 +73,7 @@ class Sender:
         return attempt if attempt.sent else self._evicted_before(attempt)
 
     def _evicted_before(self, attempt: Attempt) -> Attempt:
-        """The pod is gone: the request before this one has evicted it, if that got no answer."""
+        """Report a pod that is gone: the request before this one has evicted it, if that got no answer."""
         doubt = self._ledger.doubts.get(attempt.each.uid)
         if doubt is None:
             return attempt
@@ -143,7 +143,7 @@ class Sender:
         return goes
 
     def _shortage(self, limit: BudgetLimit | None, needed: int) -> str:
-        """Why the status of a budget does not allow all pods of a unit to go, in words; empty if it does."""
+        """Say why the status of a budget does not allow all pods of a unit to go, in words; empty if it does."""
         allowed = None if limit is None else allowed_by(limit, self._room)
         if limit is None or allowed is None or allowed >= needed:
             return ""
@@ -152,7 +152,7 @@ class Sender:
     # --- requests --------------------------------------------------------------------------------
 
     async def _refused(self, sending: _Sending) -> Attempt | None:
-        """Asks whether all pods of a unit may be evicted; the first refusal, or None if there is none."""
+        """Ask whether all pods of a unit may be evicted; return the first refusal, or None if there is none."""
         asked = [each for each in sending.unit.members if each.uid not in sending.deleted]
         needed = Counter([self._room.needs(each) for each in asked])
         for each in asked:
@@ -168,7 +168,7 @@ class Sender:
         return None
 
     async def _prepare(self, sending: _Sending, each: Going) -> Attempt | None:
-        """Waits for the client's rate limit; None if the pod may be evicted. Raises TimeoutError on a stop."""
+        """Wait for the client's rate limit; return None if the pod may be evicted. Raises TimeoutError on a stop."""
         writer, pod, delete = self._deps.writer, self._seen(sending, each), each.uid in sending.deleted
         async with asyncio.timeout(None) as turn:
             self._preparing.add(turn)
@@ -215,7 +215,7 @@ class Sender:
         return await self._deps.writer.evict(pod, seconds)
 
     def _seen(self, sending: _Sending, each: Going) -> PodRef:
-        """The pod as it is known now, for requests that are written only while it is to go."""
+        """Return the pod as it is known now, for requests that are written only while it is to go."""
         ref, pod = each.ref, self._deps.inventory.pods.get(each.key, each.pod)
         ref.version, ref.held = pod.meta.resource_version, pod.hold is not None
         ref.wanted = lambda: self._wanted(sending, each)
@@ -223,6 +223,6 @@ class Sender:
 
 
 def _because(refused: Attempt) -> str:
-    """Why the others of a unit are not evicted; empty unless it is for a budget of the refused pod."""
+    """Say why the others of a unit are not evicted; empty unless it is for a budget of the refused pod."""
     outcome = refused.outcome
     return f"{together_with(refused.each.key)}: {outcome.text}" if outcome is not None and outcome.blocked else ""

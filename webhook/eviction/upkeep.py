@@ -89,7 +89,7 @@ class Upkeep:
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, each: Going) -> None:
-        """A request for the pod, which is there, is sent now. Pods that are there when a round begins belong to it."""
+        """Note that a request for the pod, which is there, is sent. Pods that are there belong to a new round."""
         pod, uid = self._view.inventory.pods[each.key], each.uid
         counted = [key for key in lasting_claims(pod) if self._view.evictions.evicts_users_of(key)]
         self._rounds[uid] = tuple(counted)
@@ -106,7 +106,7 @@ class Upkeep:
             known.in_flight += 1
 
     def answered(self, attempt: Attempt) -> bool:
-        """A request was answered, or it was not sent: what it took is used up, or given back.
+        """Use up, or give back, what a request took that was answered or not sent.
 
         Returns whether it counts: the pod was evicted, for the first time.
         """
@@ -149,7 +149,7 @@ class Upkeep:
                 departures[uid] = self._now
 
     def follow_profiles(self, before: Sequence[Profile], after: Sequence[Profile]) -> None:
-        """The policy has changed: what went under a profile that is gone counts for the one that takes its position."""
+        """Follow a new policy: what went under a profile that is gone counts for the one in its position."""
         left, departures = {each.settings for each in after}, self._ledger.departures
         for each in before:
             if each.settings not in left and each.settings in departures:
@@ -158,7 +158,7 @@ class Upkeep:
         self.expect_ends()
 
     def expect_ends(self, prefix: str = "") -> None:
-        """Other profiles, or another clock, may give pods, whose `namespace/name` begins so, another time to end."""
+        """Expect the ends of pods again, whose `namespace/name` begins so: other profiles or clocks may move them."""
         known = dict[tuple[str, str], Pod]()
         for _, _, timer, key, uid in self._timers:
             pod = self._view.pod(key, uid) if timer is _Timer.STUCK and key.startswith(prefix) else None
@@ -178,14 +178,14 @@ class Upkeep:
             )
 
     def _give_back(self, uid: str) -> None:
-        """A pod is taken no longer; one that is terminating keeps its place."""
+        """Give back what a pod took; one that is terminating keeps its place."""
         taken = self._ledger.drop(uid)
         pod = self._view.pod(taken.key, uid)
         if pod is None or not pod.deleting:
             self._room.vacate(uid, taken.namespace)
 
     def _fail(self, attempt: Attempt, taken: Taken) -> None:
-        """The pod was not evicted, others of its unit may have been."""
+        """Note that the pod was not evicted, others of its unit may have been."""
         uid, outcome = attempt.each.uid, attempt.outcome
         known = self._ledger.failures.get(uid, Failure())
         if known.unit not in self._ledger.begun:
@@ -210,7 +210,7 @@ class Upkeep:
         self._ledger.failures[uid] = known
 
     def retry_seconds(self, uid: str) -> float:
-        """Returns how long a pod waits until it is tried again."""
+        """Return how long a pod waits until it is tried again."""
         known = self._ledger.failures.get(uid)
         return 0.0 if known is None else max(known.retry_at - self._now, 0.0)
 
@@ -246,7 +246,7 @@ class Upkeep:
         budgets[limit] = known
 
     def observe_budget(self, namespace: str, name: str) -> None:
-        """The status of a disruption budget has changed."""
+        """Note that the status of a disruption budget has changed."""
         single = BudgetLimit(namespace, (name,))
         allowed = allowed_by(single, self._room) or 0
         for limit, known in list(self._ledger.budgets.items()):
@@ -258,7 +258,7 @@ class Upkeep:
     # --- pods ------------------------------------------------------------------------------------
 
     def starting(self) -> Iterator[None]:
-        """Looks at all pods that are there at the start, in steps."""
+        """Look at all pods that are there at the start, in steps."""
         for number, key in enumerate(list(self._view.inventory.pods)):
             if not number % _STEP:
                 yield
@@ -267,7 +267,7 @@ class Upkeep:
                 self.observe(None, pod)
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod is there, has changed, or is gone."""
+        """Note that a pod is there, has changed, or is gone."""
         if old is not None and (new is None or new.meta.uid != old.meta.uid):
             self._end(old)
             old = None
@@ -289,7 +289,6 @@ class Upkeep:
             self._ledger.doubts.pop(new.meta.uid, None)
 
     def _begin_end(self, key: str, pod: Pod) -> None:
-        """A pod begins to terminate."""
         uid = pod.meta.uid
         taken = self._ledger.taken.get(uid)
         if taken is not None:
@@ -304,18 +303,18 @@ class Upkeep:
             self._room.place(uid, pod.meta.namespace, self._view.gang_of(pod, self._deps.profile_of(pod)) or uid)
 
     def _begin_unit(self, taken: Taken) -> None:
-        """A pod that was taken terminates, or is gone: because of its request, if that was written."""
+        """Note that a pod that was taken terminates, or is gone: because of its request, if that was written."""
         if taken.asked:  # the watch may be faster than the answer
             self._ledger.begun.add(taken.unit)
 
     def _expect_end(self, key: str, pod: Pod) -> None:
-        """A pod is to be gone once its grace period is over."""
+        """Expect a pod to be gone once its grace period is over."""
         grace = 0.0 if pod.gone_by is None else (pod.gone_by - self._deps.clock.now()).total_seconds()
         seconds = grace + self._deps.profile_of(pod).settings.stuck_after_seconds
         self._set(_Timer.STUCK, seconds, key, pod.meta.uid)
 
     def _end_doubt(self, uid: str) -> Doubt | None:
-        """A pod is terminating or gone: because of the last request, if that got no answer and none is in flight.
+        """Settle a pod that ends: by the last request, if that got no answer and none is in flight.
 
         Returns None if it was not.
         """
@@ -330,7 +329,6 @@ class Upkeep:
         return doubt
 
     def _end(self, pod: Pod) -> None:
-        """A pod is gone."""
         uid, owner, key = pod.meta.uid, owner_of(pod), f"{pod.meta.namespace}/{pod.meta.name}"
         taken = self._ledger.taken.get(uid)
         ours = taken is not None or self._end_doubt(uid) is not None
@@ -355,7 +353,7 @@ class Upkeep:
             self._set(_Timer.REPLACEMENT, seconds, key, uid)
 
     def _replace(self, owner: str, pod: Pod) -> None:
-        """An owner has another pod: it replaces the first evicted one that is of the same gang, if it is of one."""
+        """Note an owner's new pod: it replaces the first evicted one of the same gang, if it is of one."""
         missing = self._ledger.unreplaced.get(owner)
         if missing:
             gang = self._view.gang_of(pod, self._deps.profile_of(pod))
@@ -390,7 +388,7 @@ class Upkeep:
                 self._touch_users(key)
 
     def observe_claim(self, key: str, claim: ResourceClaim | None) -> None:
-        """A claim has changed or is gone: once it is free, its next pods have not come back."""
+        """Note that a claim has changed or is gone: once it is free, its next pods have not come back."""
         known = self._ledger.rounds.get(key)
         if known is not None and not (claim is not None and claim.meta.uid == known.claim_uid and claim.allocation):
             del self._ledger.rounds[key]
@@ -401,7 +399,7 @@ class Upkeep:
             self._touch(key, self._view.inventory.pods[key].meta.uid)
 
     def spare(self, pod: Pod) -> None:
-        """No taint evicts a pod any longer, so what comes later starts over."""
+        """Note that no taint evicts a pod any longer, so what comes later starts over."""
         self._ledger.failures.pop(pod.meta.uid, None)
         for key in lasting_claims(pod):
             self._ledger.rounds.pop(key, None)
@@ -418,7 +416,7 @@ class Upkeep:
         return max(self._timers[0][0] - self._now, 0.0) if self._timers else math.inf
 
     def expire(self) -> None:
-        """Does what time has brought."""
+        """Do what time has brought."""
         while self._timers and self._timers[0][0] <= self._now:
             _, _, timer, key, uid = heapq.heappop(self._timers)
             pod = self._view.pod(key, uid)
@@ -428,7 +426,7 @@ class Upkeep:
                 (self._give_up if timer is _Timer.STUCK else self._reopen)(key, pod)
 
     def _give_up(self, key: str, pod: Pod) -> None:
-        """A pod is terminating for longer than it should: limits count it no longer."""
+        """Give up on a pod that is terminating for longer than it should: limits count it no longer."""
         end = stuck_at(pod, self._deps.profile_of(pod).settings)
         if pod.meta.uid in self._room.given_up:
             return
@@ -442,7 +440,7 @@ class Upkeep:
         self._touch(key, pod.meta.uid)
 
     def _reopen(self, key: str, pod: Pod) -> None:
-        """A pod was evicted a while ago, and still stands undeleted."""
+        """Reopen a pod that was evicted a while ago, and still stands undeleted."""
         uid = pod.meta.uid
         if uid not in self._ledger.granted:
             return
@@ -456,7 +454,7 @@ class Upkeep:
         self._touch(key, uid)
 
     def forget_idle(self) -> None:
-        """Drops full buckets, departures that are a minute old, and budgets that no pod has asked for a while."""
+        """Drop full buckets, departures that are a minute old, and budgets that no pod has asked for a while."""
         ledger, now = self._ledger, self._now
         for key in [key for key, bucket in ledger.buckets.items() if bucket.full(now)]:
             del ledger.buckets[key]
@@ -471,5 +469,5 @@ class Upkeep:
 
 
 def _progressed(known: BudgetAnswers) -> BudgetAnswers:
-    """The budget allows evictions."""
+    """Return the answers of a budget that allows evictions."""
     return structs.replace(known, closed_until=-math.inf, refused_at=-math.inf, refused_seconds=0.0)
