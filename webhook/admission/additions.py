@@ -45,7 +45,7 @@ class Addition(NamedTuple):
 
 
 def additions(new: Object, old: Object | None, request: AdmissionRequest, context: AdmissionContext) -> Addition:
-    """What to add to a claim or template that is created, or put back into one that is updated."""
+    """Return what to add to a claim or template that is created, or put back into one that is updated."""
     claiming = ClaimView(new, request, context)
     if claiming.for_extended_resource:
         return Addition()
@@ -69,7 +69,7 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
 
 
 def _author(new: ResourceClaimTemplate, request: AdmissionRequest, context: AdmissionContext) -> Addition:
-    """The requester as the author of a template, in place of any other. A file gets its author in the cluster."""
+    """Make the requester the author of a template, in place of any other. A file gets its author in a cluster."""
     if context.offline:
         return Addition()
     wanted = annotation_of(Requester(request.username, request.groups))
@@ -80,7 +80,7 @@ def _author(new: ResourceClaimTemplate, request: AdmissionRequest, context: Admi
 
 
 def _no_author(claiming: ClaimView) -> Addition:
-    """Takes the author out of a claim that was not made from a template."""
+    """Take the author out of a claim that was not made from a template."""
     if claiming.generated or REQUESTED_BY not in claiming.new.meta.annotations:
         return Addition()
     text = "is for claims that are made from templates, and was removed"
@@ -92,7 +92,7 @@ def _no_author(claiming: ClaimView) -> Addition:
 
 
 def _may_get_defaults(claiming: ClaimView, scope: Scope, context: AdmissionContext) -> bool:
-    """False for a claim without a known author that would be refused as soon as it tolerates anything."""
+    """Tell whether defaults apply: not to a claim without a known author, if any toleration has it refused."""
     refused = scope.requester is None and context.policy.unknown_author is UnknownAuthor.DENY
     return bool(context.policy.default_tolerations) and (claiming.tolerates or not refused)
 
@@ -100,7 +100,7 @@ def _may_get_defaults(claiming: ClaimView, scope: Scope, context: AdmissionConte
 def _defaulted(
     claiming: ClaimView, scope: Scope, context: AdmissionContext
 ) -> Iterator[tuple[Ask, tuple[DeviceToleration, ...]]]:
-    """Each request and alternative that gets tolerations, with those."""
+    """Yield each request and alternative that gets tolerations, with those."""
     for ask in claiming.asks():
         context.budget.check("default tolerations")
         tolerations = defaults_for(
@@ -149,7 +149,7 @@ def _remark(ask: Ask, tolerations: tuple[DeviceToleration, ...]) -> Finding:
 
 
 def _put_back(claiming: ClaimView, old: Object) -> Iterator[Edit]:
-    """What we added to the stored object and the new manifest lacks."""
+    """Yield what we added to the stored object and the new manifest lacks."""
     new = claiming.new
     if new.spec == old.spec:
         return

@@ -59,7 +59,7 @@ class AtRest(NamedTuple):
 
 
 def audited(value: JSON, context: AdmissionContext, proved_since: datetime | None = None) -> Iterator[AtRest]:
-    """The findings on a stored claim or template, judged as if it were created at `context.now`.
+    """Yield the findings on a stored claim or template, judged as if it were created at `context.now`.
 
     Nothing for other kinds, for objects that are being deleted, and for claims of extended resources. API servers have
     proved authors since that time; those of older objects are unknown. None: authors are as they claim. Raises
@@ -86,7 +86,7 @@ def audited(value: JSON, context: AdmissionContext, proved_since: datetime | Non
 
 
 def explained_at_rest(value: JSON, context: AdmissionContext) -> tuple[Author, Explanation] | None:
-    """Why the policy would allow or refuse a stored claim or template now; None for other objects. Raises OutOfTime."""
+    """Say why the policy would allow or refuse a stored claim or template now; None else. Raises OutOfTime."""
     resource, errors = _resource_of(value), list[FieldError]()
     if resource is None:
         return None
@@ -149,17 +149,17 @@ class _Stored:
         self.generated = self._claiming.generated
 
     def explained(self) -> tuple[Author, Explanation]:
-        """Every rule that would be evaluated."""
+        """Return every rule that would be evaluated."""
         return self._author, explanation_of_claim(self._claiming, self._scope, None, self._context)
 
     def at_rest(self, finding: Finding, reason: AuditReason | None = None) -> AtRest:
-        """The finding with its labels."""
+        """Return the finding with its labels."""
         if reason is None:
             reason = AuditReason.REFUSED if finding.severity is Severity.DENY else AuditReason.WARNED
         return AtRest(self._resource, reason, self._author, finding)
 
     def by_policy(self) -> Iterator[AtRest]:
-        """The findings of the active policy."""
+        """Yield the findings of the active policy."""
         judge, claiming = self._context.judge, self._claiming
         mode = judge.claim_mode(generated=claiming.generated, updating=False)
         if mode is PolicyMode.OFF:
@@ -185,7 +185,7 @@ class _Stored:
             yield self.at_rest(unknown_author(judge, "", updating=False), AuditReason.UNKNOWN_AUTHOR)
 
     def by_candidate(self, candidate: Judge) -> Iterator[AtRest]:
-        """What the candidate policy would refuse and the active one does not."""
+        """Yield what the candidate policy would refuse and the active one does not."""
         if candidate.policy.mode is PolicyMode.OFF:
             return
         active = Rulings() if self._context.policy.mode is PolicyMode.OFF else self._rulings(self._context.judge)

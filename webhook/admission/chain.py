@@ -80,7 +80,7 @@ def validate(request: AdmissionRequest, context: AdmissionContext, ruled: Policy
 
 
 def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:
-    """What the policy says about a request, which needs no inventory. Compiles its selectors. Raises OutOfTime."""
+    """Return what the policy says about a request, without the inventory. Compile selectors. Raises OutOfTime."""
     try:
         subject = _subject(request)
         if isinstance(subject, Decision) or subject.errors or request.sub_resource:
@@ -114,7 +114,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext, ruled: Polic
 
 
 def _on_quiet_spec(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
-    """The decision on a new claim or template for which only the policy and the cluster lint can have findings."""
+    """Decide on a new claim or template for which only the policy and the cluster lint can have findings."""
     context.budget.check("policy")
     policy = policy_findings(subject.new, None, request, context)
     findings = list(policy.findings)
@@ -127,7 +127,7 @@ def _on_quiet_spec(subject: ReviewSubject, request: AdmissionRequest, context: A
 def _advised(
     subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None
 ) -> Decision:
-    """The decision on an object without field errors."""
+    """Decide on an object without field errors."""
     by_controller = _by_controller(request, context)
     findings: list[Finding] = []
     if not by_controller:
@@ -152,7 +152,7 @@ def _advised(
 def _concluded(
     findings: list[Finding], policy: PolicyFindings, context: AdmissionContext, guarded: GuardFindings = UNGUARDED
 ) -> Decision:
-    """The decision where all findings are known."""
+    """Make the decision where all findings are known."""
     if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
         return _decision(findings, policy, context, guarded)
     # There is nothing to report, but the rules that matched are counted all the same.
@@ -178,12 +178,12 @@ def _guarded(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
 
 @lru_cache(maxsize=64)
 def _allowed_by(hits: tuple[tuple[str, Action], ...]) -> Decision:
-    """The decision for claims that are simply allowed; most of them have the same hits."""
+    """Make the decision for claims that are simply allowed; most of them have the same hits."""
     return Decision(hits=hits) if hits else ALLOWED
 
 
 def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
-    """What to set in the object. Never refuses: what is malformed is left to `validate`. Raises OutOfTime."""
+    """Decide what to set in the object. Never refuse: `validate` gets what is malformed. Raises OutOfTime."""
     try:
         subject = _subject(request)
     except RecursionError:
@@ -220,7 +220,7 @@ def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
 def _softened(
     subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
 ) -> Decision:
-    """The decision of /mutate on a rule that an entry of the policy may soften."""
+    """Make the decision of /mutate on a rule that an entry of the policy may soften."""
     if not softening.edits:
         patch = patch_for(request.object, list(edits_for(subject.new, subject.old, context)))
         annotations = {"decision": "defaulted"} if patch else {}
@@ -234,7 +234,7 @@ def _softened(
 
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:
-    """The policy's rules that `validate` evaluates, and why each matches or does not. Raises OutOfTime."""
+    """Explain the policy's rules that `validate` evaluates, and why each matches or not. Raises OutOfTime."""
     try:
         subject = _subject(request)
     except RecursionError:
@@ -250,7 +250,7 @@ def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation
 
 
 def _subject(request: AdmissionRequest) -> ReviewSubject | Decision:
-    """The objects of a request, or the decision where there is nothing to judge."""
+    """Return the objects of a request, or the decision where there is nothing to judge."""
     if request.problems:
         return Decision(problem="; ".join(request.problems))
     row = KINDS.get(request.resource)
@@ -286,7 +286,7 @@ def _capped(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
 
 
 def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Whether a controller sends the claim: its template was judged already, and a controller cannot act on advice."""
+    """Tell whether a controller sends the claim: its template was judged, and no controller acts on advice."""
     return request.username in context.policy.trusted_controllers
 
 
@@ -305,7 +305,7 @@ def _documented(subject: ReviewSubject, context: AdmissionContext) -> Iterator[F
 
 
 def _beyond_limits(subject: ReviewSubject, context: AdmissionContext) -> Iterator[Finding]:
-    """The documented limits on tolerations that an object exceeds; it is immutable, so an update has nothing new."""
+    """Yield the documented limits on tolerations that an object exceeds; none for an update: it is immutable."""
     mode = context.judge.documented_mode
     if subject.excess is None or subject.old is not None or mode is PolicyMode.OFF:
         return
@@ -323,7 +323,7 @@ def _decision(
     context: AdmissionContext | None = None,
     guarded: GuardFindings = UNGUARDED,
 ) -> Decision:
-    """The decision with its audit annotations."""
+    """Make the decision with its audit annotations."""
     severities = {finding.severity for finding in findings}
     word = "denied" if Severity.DENY in severities else "warned" if Severity.WARN in severities else "allowed"
     annotations = {"decision": word}
@@ -347,7 +347,7 @@ def _decision(
 
 
 def _subject_of(row: KindRules, request: AdmissionRequest) -> ReviewSubject | Decision:
-    """The objects of a request for the resource of a row, or the decision where there is nothing to judge.
+    """Return the objects of a request for the resource of a row, or the decision where there is nothing to judge.
 
     A claim or template that is too large is cut before it is read; one whose spec is known is not read again.
     """
@@ -372,7 +372,7 @@ def _subject_of(row: KindRules, request: AdmissionRequest) -> ReviewSubject | De
 def _decoded(
     row: KindRules, value: JSON, known: KnownSpec | None, request: AdmissionRequest, errors: list[FieldError]
 ) -> tuple[Any, Excess | None]:
-    """An object of a row's kind, or what is kept of it where it is too large."""
+    """Decode an object of a row's kind, or return what is kept of it where it is too large."""
     if known is not None and known.is_of(value):
         return known.within(value, errors), None
     excess = None
@@ -413,7 +413,7 @@ def _own_annotations(value: dict[str, Any]) -> Any:
 
 
 def _kind_mismatch(request: AdmissionRequest, row: KindRules) -> str | None:
-    """Why the object is not of the kind that its resource says; a crafted request can make the two disagree."""
+    """Say why the object is not of the kind of its resource; a crafted request can make the two disagree."""
     if not isinstance(request.object, dict):
         return "request.object: Required value: must be the object that is created or updated"
     group, version, _ = request.resource

@@ -41,7 +41,7 @@ _decoder: Final = msgspec.json.Decoder(_Author)
 
 
 def texts_of(requester: Requester) -> tuple[str, ...]:
-    """The two annotations that the policy accepts: with all groups and without any. None with control characters."""
+    """Return the annotations that the policy accepts: with all groups and without; () for control characters."""
     if any(_CONTROL.search(name) for name in (requester.username, *requester.groups)):
         return ()
     entries = _Author(requester.username, requester.groups), _Author(requester.username, groups_truncated=True)
@@ -49,13 +49,13 @@ def texts_of(requester: Requester) -> tuple[str, ...]:
 
 
 def annotation_of(requester: Requester) -> str | None:
-    """The annotation that is written for a requester; None if a name has control characters."""
+    """Return the annotation that is written for a requester; None if a name has control characters."""
     texts = texts_of(requester)
     return texts[sum(len(group.encode()) for group in requester.groups) > GROUPS_MAX_BYTES] if texts else None
 
 
 def author_of(annotation: str | None) -> Requester | None:
-    """The author that an annotation names; None if there is none, or another text than the policy accepts."""
+    """Return the author that an annotation names; None if there is none, or another text than the policy accepts."""
     if not annotation or len(annotation) > _ANNOTATION_MAX:
         return None
     try:
@@ -115,7 +115,7 @@ class ClaimView:
         return any(asked.exact.tolerations for asked in everything_asked(self.spec, self.new.requests))
 
     def scope(self) -> Scope:
-        """The author of the template if the claim was generated, else the sender of the request; and the namespace."""
+        """Return the template's author if the claim was generated, else the sender; and the namespace."""
         request = self._request
         requester: Requester | None = Requester(request.username, request.groups)
         if self.generated:
@@ -130,7 +130,7 @@ class ClaimView:
         return known if known is not None and known.spec is self.new.spec else None
 
     def drivers(self, known: KnownSpec) -> tuple[frozenset[str] | None, ...]:
-        """The drivers behind each class that it asks for, in the order of `known.classes`."""
+        """Return the drivers behind each class that it asks for, in the order of `known.classes`."""
         return tuple(map(self._names.drivers, known.classes))
 
     @property
@@ -139,7 +139,7 @@ class ClaimView:
         return self.excess is not None and self.excess.cut
 
     def asks(self) -> Iterator[Ask]:
-        """Each exact request and alternative."""
+        """Yield each exact request and alternative."""
         for asked in everything_asked(self.spec, self.new.requests):
             exact = asked.exact
             drivers = self._names.drivers(exact.device_class_name)
@@ -148,7 +148,7 @@ class ClaimView:
     def variables(
         self, asked: Asked, target: Target, scope: Scope, toleration: DeviceToleration | None
     ) -> Mapping[str, JSON]:
-        """The variables of `when`. What is not known is left out."""
+        """Return the variables of `when`. What is not known is left out."""
         last = self._of_asked
         if last is None or last[0] is not asked or last[1] is not scope:
             variables = {"request": _request_variable(self._raw(asked), asked), **self._claim_variables(scope)}
@@ -160,7 +160,7 @@ class ClaimView:
         return {**last[2], "toleration": toleration_variable(toleration)}
 
     def _claim_variables(self, scope: Scope) -> dict[str, JSON]:
-        """The variables that are the same for everything that is asked for."""
+        """Return the variables that are the same for everything that is asked for."""
         last = self._of_claim
         if last is not None and last[0] is scope:
             return last[1]
@@ -184,7 +184,7 @@ class ClaimView:
         return variables
 
     def _raw(self, asked: Asked) -> Mapping[str, Any]:
-        """The request or alternative as it was sent. It was decoded before, so it exists."""
+        """Return the request or alternative as it was sent. It was decoded before, so it exists."""
         spec: Any = self.new.spec
         if self.is_template:
             spec = spec["spec"]
@@ -197,7 +197,7 @@ class ClaimView:
 
 
 def requester_variable(requester: Requester) -> dict[str, JSON]:
-    """`requester` of a `when`."""
+    """Return `requester` of a `when`."""
     variable: dict[str, JSON] = {
         "username": requester.username,
         "serviceAccount": requester.service_account or "",
@@ -208,7 +208,7 @@ def requester_variable(requester: Requester) -> dict[str, JSON]:
 
 
 def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
-    """`toleration` of a `when`, without tolerationSeconds if it has no time limit."""
+    """Return `toleration` of a `when`, without tolerationSeconds if it has no time limit."""
     variable: dict[str, JSON] = {
         "key": toleration.key,
         "operator": toleration.operator or EQUAL,
@@ -221,7 +221,7 @@ def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
 
 
 def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
-    """`request` of a `when`, without a count if all devices are requested, so that no count looks small enough."""
+    """Return `request` of a `when`, without a count if all are requested, so that no count looks small."""
     count, mode = raw.get("count"), raw.get("allocationMode")
     mode = mode if isinstance(mode, str) and mode else _EXACT_COUNT
     variable: dict[str, JSON] = {

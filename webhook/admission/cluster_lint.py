@@ -39,7 +39,7 @@ _COMPARED_MAX: Final = 50
 def cluster_lint(
     new: object, old: object | None, context: AdmissionContext, siblings: Siblings | None = None
 ) -> Iterator[Finding]:
-    """Advice based on the inventory; none while there is no inventory to rely on. Raises OutOfTime.
+    """Yield advice based on the inventory; none while there is no inventory to rely on. Raises OutOfTime.
 
     `siblings`: of a rule, if they were looked for already (`siblings_of_rule`).
     """
@@ -113,7 +113,7 @@ def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
 
 
 def _emptied(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Iterator[str]:
-    """The drivers that lose their last device without a taint."""
+    """Yield the drivers that lose their last device without a taint."""
     selector = rule.selector
     assert selector is not None
     stored = (each for each in in_steps(inventory.rules.values(), check) if each.meta.name != rule.meta.name)
@@ -138,7 +138,7 @@ def _emptied(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Itera
 
 
 def _free_devices(driver: str, inventory: Inventory, others: Extent, check: Check) -> Iterator[tuple[str, str]]:
-    """The devices of a driver that no taint keeps from being allocated."""
+    """Yield the devices of a driver that no taint keeps from being allocated."""
     devices = (
         (name, device, taints)
         for (_, name), pool in inventory.pools.selected(driver, None)
@@ -153,7 +153,7 @@ def _free_devices(driver: str, inventory: Inventory, others: Extent, check: Chec
 
 
 def _tolerations(new: ResourceClaim | ResourceClaimTemplate, inventory: Inventory, check: Check) -> Iterator[Finding]:
-    """Keys that look like published ones but are not. Other unknown keys are fine: the taint may come later."""
+    """Yield keys that look like published ones but are not. Other unknown keys are fine: the taint may come later."""
     spec = SPEC if isinstance(new, ResourceClaim) else TEMPLATE_SPEC
     likeness: _Likeness | None = None
     unknown: dict[str, list[str]] = {}
@@ -187,12 +187,12 @@ class _Likeness:
                 self._lengths.setdefault(len(key), []).append(key)
 
     def similar_to(self, key: str) -> list[str]:
-        """Published keys that are like this one, by their alphabet."""
+        """Return published keys that are like this one, by their alphabet."""
         self._check()
         return sorted({*self._names.get(_name_of(key), ()), *self._nearly(key)})
 
     def _nearly(self, key: str) -> Iterator[str]:
-        """Those of the compared ones that have nearly all letters in common with it."""
+        """Yield those of the compared ones that have nearly all letters in common with it."""
         if len(key) > _COMPARED_LENGTH_MAX:
             return
         # The ratio is twice the letters in common by the sum of the lengths, so lengths alone rule most keys out.

@@ -21,7 +21,7 @@ _BINARY_DATA: Final = Path.root().child("binaryData")
 
 
 def config_map_decision(request: AdmissionRequest, context: AdmissionContext) -> Decision:
-    """Whether the documents in a ConfigMap can be used. What an update left alone is not judged again."""
+    """Decide whether the documents in a ConfigMap can be used. What an update left alone is not judged again."""
     if request.problems:
         return Decision(problem="; ".join(request.problems))
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
@@ -64,7 +64,7 @@ def _findings(request: AdmissionRequest, context: AdmissionContext) -> Iterator[
 
 
 def missing_policy(data: Collection[str], binary: Collection[str]) -> FieldError:
-    """What is wrong with a ConfigMap that has no text under `policy.yaml`, by its keys.
+    """Say what is wrong with a ConfigMap that has no text under `policy.yaml`, by its keys.
 
     It is a broken policy and not an absent one: most often a key is misspelt, or kubectl took a file that is not UTF-8
     for binary. Only the deletion of the ConfigMap asks for the built-in policy.
@@ -79,12 +79,12 @@ def missing_policy(data: Collection[str], binary: Collection[str]) -> FieldError
 
 
 def unreadable_candidate(binary: Collection[str]) -> FieldError | None:
-    """What is wrong with a candidate that is there, but not as text; None if there is none."""
+    """Say what is wrong with a candidate that is there, but not as text; None if there is none."""
     return _misplaced(CANDIDATE_KEY) if CANDIDATE_KEY in binary else None
 
 
 def alike(key: str, keys: Collection[str]) -> str | None:
-    """The key that was probably meant to be this one, or None."""
+    """Return the key that was probably meant to be this one, or None."""
     from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes
 
     others = {each.lower(): each for each in keys if each not in _KEYS}

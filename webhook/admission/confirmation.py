@@ -200,7 +200,7 @@ def _canonical(said: Mapping[str, Any]) -> str:
 
 
 def _selector(selector: DeviceSelector | None) -> dict[str, Any] | None:
-    """What a selector says, without what it does not."""
+    """Return what a selector says, without what it does not."""
     if selector is None:
         return None
     said = {

@@ -83,7 +83,7 @@ class Budget:
         return max(0.0, self._deadline - self._clock())
 
     def take_turn(self, seconds: float, work: Callable[[], float]) -> None:
-        """From now on `check` raises OutOfTurn, after at most twice `seconds`.
+        """Have `check` raise OutOfTurn from now on, after at most twice `seconds`.
 
         `work` counts the seconds that this thread has worked. It is asked only when `seconds` have passed by the clock:
         a review during which the machine did something else keeps its turn.
@@ -96,7 +96,7 @@ class Budget:
         self._stop = stop if stop < deadline else deadline  # noqa: FURB136 -- a call of min takes as long as the rest
 
     def lasting(self, seconds: float) -> Callable[[], bool]:
-        """Says whether it is still within `seconds` from now, and within half of what is left until the deadline.
+        """Make a check that it is within `seconds` from now, and within half of what is left until the deadline.
 
         In a hurry that raises OutOfTurn instead of saying no, after HURRY_SECONDS.
         """
@@ -114,7 +114,7 @@ class Budget:
         return go_on
 
     def end_turn(self) -> None:
-        """From now on only the deadline counts."""
+        """Let only the deadline count from now on."""
         self._turn_seconds = 0.0
         self._stop = self._deadline
 
@@ -125,7 +125,7 @@ class Budget:
             self._go_on(phase, now)
 
     def _go_on(self, phase: str, now: float) -> None:
-        """Starts another stretch of the turn, unless it is over."""
+        """Start another stretch of the turn, unless it is over."""
         if now > self._deadline:
             raise OutOfTime(phase)
         worked = self._work()

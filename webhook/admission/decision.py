@@ -168,7 +168,7 @@ _ALLOWED_TAIL: Final = b',"allowed":true}}'
 
 
 def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
-    """The whole AdmissionReview that answers a request."""
+    """Encode the whole AdmissionReview that answers a request."""
     if decision is ALLOWED or not (decision.findings or decision.patch or decision.annotations or decision.problem):
         return _ALLOWED_HEAD + _encoder.encode(request.uid) + _ALLOWED_TAIL
     response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
@@ -187,20 +187,20 @@ def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
 
 
 def encode_failure(uid: str, code: int, message: str) -> bytes:
-    """An answer that refuses because of ourselves: 500 for a fault, 504 for time spent, 429 for a crowd."""
+    """Encode a refusal because of ourselves: 500 for a fault, 504 for time spent, 429 for a crowd."""
     status = {"status": "Failure", "message": message, "reason": _REASONS[code], "code": code}
     response = {"uid": uid, "allowed": False, "status": status}
     return _encoder.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
 def encode_unchanged(uid: str, message: str) -> bytes:
-    """An answer of /mutate that lets the object pass as it is: what we could not do must not stand in its way."""
+    """Encode an answer of /mutate that lets the object pass: what we could not do must not stop it."""
     response = {"uid": uid, "allowed": True, "warnings": [message]}
     return _encoder.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
 def status_of(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
-    """The Status of a refusal: 422 `Invalid` with causes, 403 `Forbidden` with everything in the message too."""
+    """Return the Status of a refusal: 422 `Invalid` with causes, 403 `Forbidden` with everything in the message too."""
     code = decision.code
     status: dict[str, Any] = {"metadata": {}, "status": "Failure", "reason": _REASONS[code], "code": code}
     if decision.problem is not None:
@@ -241,17 +241,17 @@ REMOVED: Final = object()
 
 
 def escape(step: str | int) -> str:
-    """One step of a JSON Pointer (RFC 6901)."""
+    """Return one step of a JSON Pointer (RFC 6901)."""
     return str(step).replace("~", "~0").replace("/", "~1")
 
 
 def render(pointer: Pointer) -> str:
-    """The pointer as text."""
+    """Return the pointer as text."""
     return "".join(f"/{escape(step)}" for step in pointer)
 
 
 def patch_for(document: JSON, edits: Iterable[tuple[Pointer, JSON]]) -> tuple[dict[str, JSON], ...]:
-    """Operations that set each pointer to its value.
+    """Return operations that set each pointer to its value.
 
     Only the value itself is touched: `add` also replaces what is there. A missing object on the way is added
     first, empty, and once, however many edits need it; a null entry of a list is replaced, as `add` would insert.
@@ -278,7 +278,7 @@ def patch_for(document: JSON, edits: Iterable[tuple[Pointer, JSON]]) -> tuple[di
 
 
 def apply_patch(document: JSON, operations: Iterable[dict[str, JSON]]) -> JSON:
-    """The document with the operations of `patch_for` carried out; the original is left alone."""
+    """Carry out the operations of `patch_for` on a copy of the document."""
     for operation in operations:
         steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
         document = _with(document, steps, operation.get("value", REMOVED))

@@ -31,7 +31,7 @@ _STORED_MAX: Final = 64
 
 
 def edits_for(new: object, old: object | None, context: AdmissionContext) -> Iterator[Edit]:
-    """What to set in an object that is created (`old` is None) or updated."""
+    """Yield what to set in an object that is created (`old` is None) or updated."""
     match new:
         case DeviceTaintRule():
             yield from _rule_edits(new, old if isinstance(old, DeviceTaintRule) else None, context.now)
@@ -57,7 +57,7 @@ def _rule_edits(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime
 
 
 def rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> datetime:
-    """When the rule's taint, with its present effect, was added."""
+    """Return when the rule's taint, with its present effect, was added."""
     now = now.replace(microsecond=0)
     time = new.taint.time_added
     if time is None:
@@ -77,12 +77,12 @@ def _evict(rule: DeviceTaintRule) -> bool:
 
 
 def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
-    """What makes a taint the same one as before (as drivers' helpers see it, D-2)."""
+    """Return what makes a taint the same one as before (as drivers' helpers see it, D-2)."""
     return taint.key, taint.value, taint.effect
 
 
 def _times(stored: Sequence[DeviceTaint]) -> dict[tuple[str, str, str], datetime | None]:
-    """The time of each stored taint; of several that are the same, the first counts."""
+    """Return the time of each stored taint; of several that are the same, the first counts."""
     return {_identity(entry): entry.time_added for entry in reversed(stored)}
 
 
@@ -99,7 +99,7 @@ def _missing_times(
 
 
 def _patch_edits(new: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> Iterator[Edit]:
-    """A patch's times; the first revision of KEP-5055 has a default for NoExecute only (P-21)."""
+    """Yield a patch's times; the first revision of KEP-5055 has a default for NoExecute only (P-21)."""
     timed = [not new.first_revision or taint.effect == NO_EXECUTE for taint in new.taints]
     for at, time in _missing_times(("spec", "devices", "taints"), new.taints, old.taints if old else (), now):
         if timed[int(at[3])]:
@@ -132,7 +132,7 @@ def _slice_edits(new: ResourceSlice, old: ResourceSlice | None, context: Admissi
 def _bumped_times(
     at: Pointer, taints: Sequence[DeviceTaint], stored: Sequence[DeviceTaint], now: datetime
 ) -> Iterator[Edit]:
-    """D-4 for slices, which no API server does: the entry is the only one with the same key and value."""
+    """Yield D-4 for slices, which no API server does: the entry is the only one with that key and value."""
     known: dict[tuple[str, str], DeviceTaint | None] = {}
     for entry in stored:
         name = entry.key, entry.value

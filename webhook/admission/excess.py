@@ -55,13 +55,13 @@ class Excess(NamedTuple):
     cut: bool = False
 
     def errors(self) -> Iterator[FieldError]:
-        """The documented limits that the object exceeds."""
+        """Yield the documented limits that the object exceeds."""
         for each in self.crowded:
             yield crowded_list_error(each.path(of_template=self.of_template), each.length)
 
 
 def excess_of(value: JSON, *, of_template: bool) -> Excess | None:
-    """What exceeds the limits in a claim or template as it was sent; None if it is within the documented limits."""
+    """Return what exceeds the limits in a claim or template as it was sent; None if it is within them."""
     if not isinstance(value, dict):
         return None
     requests = _requests(value, of_template=of_template)
@@ -88,7 +88,7 @@ def _requests(value: dict[str, Any], *, of_template: bool) -> list[Any]:
 
 
 def _are_modest(requests: list[Any]) -> bool:
-    """Whether each request keeps to the limits; what is of another type has no list to speak of.
+    """Tell whether each request keeps to the limits; what is of another type has no list to speak of.
 
     Every claim is looked at in this way, so calls are saved.
     """
@@ -148,7 +148,7 @@ class _Cut:
         )
 
     def _request(self, position: int, request: Any) -> Any:
-        """What is kept of a request; None is nothing, after which nothing more is kept."""
+        """Return what is kept of a request; None is nothing, after which nothing more is kept."""
         if request.__class__ is not dict:
             return request
         exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
@@ -163,7 +163,7 @@ class _Cut:
         return {**request, **changed} if self._asked <= OBJECT_MAX or any(changed.values()) else None
 
     def _asking(self, entry: Any, position: int, alternative: int | None, *, flat: bool) -> Any:
-        """What is kept of what is asked for in one place."""
+        """Return what is kept of what is asked for in one place."""
         self._asked += 1
         there = _List(position, alternative, flat, _length(entry))
         if there.length > TOLERATIONS_MAX:
@@ -183,7 +183,7 @@ class _Cut:
 
 
 def _with_requests(value: dict[str, Any], requests: list[Any], *, of_template: bool) -> dict[str, Any]:
-    """The object with other requests; the rest is shared with the one that came."""
+    """Return the object with other requests; the rest is shared with the one that came."""
     outer = value["spec"]
     spec = outer["spec"] if of_template else outer
     spec = {**spec, "devices": {**spec["devices"], "requests": requests}}

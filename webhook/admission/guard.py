@@ -172,13 +172,13 @@ def change_of_patch(
 def _reaches(
     new: ResourceSlicePatch, old: ResourceSlicePatch | None, reach_of: Callable[[ResourceSlicePatch], PatchReach]
 ) -> tuple[PatchReach, PatchReach]:
-    """What the patch taints, and what it did before."""
+    """Return what the patch taints, and what it did before."""
     reach = reach_of(new)
     return reach, PatchReach() if old is None or reach.unknown else reach_of(old)
 
 
 def _that_come(reach: PatchReach, before: PatchReach) -> Iterator[DeviceTaintRule]:
-    """The rules that act and were not there before."""
+    """Yield the rules that act and were not there before."""
     known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
     for each in reach.rules:
         if each.effective_effect in EFFECT_RANK and (each.meta.name, each.taint, each.effective_effect) not in known:
@@ -225,7 +225,7 @@ def guard(
 
 
 def _expired(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> Iterator[Finding]:
-    """An expired rule must not begin to act; one that acts already is handled by the worker."""
+    """Refuse that an expired rule begins to act; one that acts already is handled by the worker."""
     text = new.meta.annotations.get(EXPIRES_AT)
     expires = parse_time(text) if text else None
     if expires is None or expires > context.now:
@@ -354,7 +354,7 @@ class _Guarding:
         yield deny(SELECTOR, f"{why}; {way}")
 
     def _unknown(self, check: LimitCheck, change: GuardedChange) -> Iterator[Finding]:
-        """Only the reasons that do not depend on the impact can be reported."""
+        """Report only the reasons that do not depend on the impact."""
         if not check.acts:
             return
         text = f"its impact is not known: {change.unknown}"
@@ -366,7 +366,7 @@ class _Guarding:
             yield warn(self._wording.selector, text)
 
     def _are_excused(self, reasons: Iterable[PartReason]) -> bool:
-        """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the taint.
+        """Tell whether the devices may be closed all the same, by the policy's entry and the taint's form.
 
         A new text is judged first, since the worker takes its figures for a ceiling.
         """
@@ -485,13 +485,13 @@ def faults_of_new(text: CarriedText, hit: ImpactToConfirm | None, context: Admis
 
 
 def glass_hint(settings: ImpactSettings) -> str:
-    """Who may break the glass, as the end of a sentence."""
+    """Say who may break the glass, as the end of a sentence."""
     groups = settings.break_glass_groups
     return f", or as a member of group {' or '.join(groups)}" if groups else ""
 
 
 def milder(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False) -> Iterator[Finding]:
-    """The findings, with refusals as warnings if `mild`; `turned_down`: because of the policy's mode."""
+    """Yield the findings, with refusals as warnings if `mild`; `turned_down`: because of the policy's mode."""
     for finding in findings:
         if finding.severity is Severity.DENY and mild:
             yield Finding(Severity.WARN, finding.error, rule=finding.rule, turned_down=turned_down)
@@ -505,12 +505,12 @@ def denied(findings: Iterable[Finding]) -> bool:
 
 
 def deny(path: Path, text: str) -> Finding:
-    """A refusal of the guard."""
+    """Make a refusal of the guard."""
     return Finding(Severity.DENY, forbidden(path, text), rule=GUARD)
 
 
 def warn(path: Path, text: str) -> Finding:
-    """A warning of the guard."""
+    """Make a warning of the guard."""
     return Finding(Severity.WARN, forbidden(path, text), rule=GUARD)
 
 
@@ -520,7 +520,7 @@ def warn(path: Path, text: str) -> Finding:
 def window_figures(
     impact: Impact, taint: Taint, inventory: Inventory, context: AdmissionContext, check: Check
 ) -> Iterator[str]:
-    """Which pods wait for a window; nothing if our worker does not evict them."""
+    """Say which pods wait for a window; nothing if our worker does not evict them."""
     profiles = context.policy.eviction
     if taint.evictor is not Evictor.OURS or not has_windows(profiles):
         return
@@ -534,7 +534,7 @@ def window_figures(
 
 
 def _facts_of(pods: Container[str], impact: Impact, inventory: Inventory) -> Mapping[str, tuple[str, frozenset[str]]]:
-    """Namespace and known device classes of each pod that is evicted, by its uid."""
+    """Return namespace and known device classes of each pod that is evicted, by its uid."""
     found: dict[str, tuple[str, frozenset[str]]] = {}
     for key in impact.claims:
         claim = inventory.claims[key]

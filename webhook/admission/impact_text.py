@@ -26,7 +26,7 @@ IMPACT: Final = "impact"
 
 
 def on_extended_resources(servers: ServerFacts) -> str:
-    """Who evicts pods whose devices came through extended resources."""
+    """Say who evicts pods whose devices came through extended resources."""
     if servers.extended_evicted is None:
         return "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
     if servers.extended_evicted:
@@ -35,7 +35,7 @@ def on_extended_resources(servers: ServerFacts) -> str:
 
 
 def on_missing_selector(servers: ServerFacts) -> str:
-    """What a rule without selector does, in both readings."""
+    """Say what a rule without selector does, in both readings."""
     if servers.missing_selects_nothing:
         return "selects nothing here; servers before 1.37.1 would allocate no device while it exists"
     if servers.missing_selects_nothing is False:
@@ -44,7 +44,7 @@ def on_missing_selector(servers: ServerFacts) -> str:
 
 
 def summary_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts) -> str:
-    """What a rule hits, in a clause that begins with a verb."""
+    """Say what a rule hits, in a clause that begins with a verb."""
     devices = counted(impact.devices, "device")
     if rule.selector is None:
         return f"keeps {devices} from being allocated" if impact.devices else "hits no device"
@@ -57,7 +57,7 @@ def summary_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts) -> s
 
 
 def slice_figures_of(impact: Impact, servers: ServerFacts) -> Iterator[str]:
-    """What new NoExecute taints in a slice hit, as warnings."""
+    """Say what new NoExecute taints in a slice hit, as warnings."""
     pods = f"{counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
     yield f"new NoExecute taints on {counted(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
     yield from _gangs(impact, "")
@@ -95,7 +95,7 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts, star
 
 
 def gangs_text(impact: Impact) -> str:
-    """How many pods of how many gangs go, with the names of the first gangs; empty if there are none."""
+    """Say how many pods of how many gangs go, with the names of the first gangs; empty if there are none."""
     gangs = impact.gangs
     if not gangs:
         return ""
@@ -109,7 +109,7 @@ def gangs_text(impact: Impact) -> str:
 
 
 def _shown_name(gang: Gang) -> str:
-    """Its name: the text of an annotation may be of any length, and contain anything."""
+    """Return its name: the text of an annotation may be of any length, and contain anything."""
     text = "".join(each if each.isprintable() else "?" for each in str(gang))
     return text if len(text) <= _NAME_MOST else f"{text[:_NAME_MOST]}..."
 
@@ -121,7 +121,7 @@ def _gangs(impact: Impact, would: str) -> Iterator[str]:
 
 
 def siblings_text(siblings: Siblings) -> str:
-    """Parts of the same hardware that stay in service, and who uses them; empty if there are none."""
+    """Name parts of the same hardware that stay in service, and who uses them; empty if there are none."""
     number, used = len(siblings.devices), siblings.in_use
     if not number:
         return ""
@@ -142,7 +142,7 @@ def _extended(impact: Impact, servers: ServerFacts) -> str:
 
 
 def _others(impact: Impact, would: str, servers: ServerFacts) -> Iterator[str]:
-    """Who evicts pods with extended resources, which pods are not evicted, and those that cannot be counted."""
+    """Say who evicts pods with extended resources, which are not evicted, and which cannot be counted."""
     if impact.extended:
         yield _extended(impact, servers)
     if impact.tolerating:
@@ -162,7 +162,7 @@ def _when(impact: Impact) -> str:
 
 
 def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: str = "") -> str:
-    """The figures for the audit log: `name=number`, why they are over the limit, and the driver that this is about."""
+    """Write the figures for the audit log: `name=number`, why it is over the limit, the driver concerned."""
     figures = {
         "devices": impact.devices,
         "pools": impact.pools,
@@ -206,7 +206,7 @@ class Measured(NamedTuple):
 
 
 def measured_in(annotation: str) -> Measured:
-    """What `annotation_of` wrote, and whether the guard added `confirmed`; an unknown impact has no figures."""
+    """Read what `annotation_of` wrote, and if the guard added `confirmed`; an unknown impact has no figures."""
     if annotation.startswith(_UNKNOWN):
         return Measured({})
     figures, _, rest = annotation.partition(_OVER)
@@ -220,21 +220,21 @@ def measured_in(annotation: str) -> Measured:
 
 
 def _one_by_one(reason: str) -> Iterator[str]:
-    """`limit:devices,pods` is two."""
+    """Split `limit:devices,pods` in two."""
     sort, colon, names = reason.partition(":")
     for name in names.split(","):
         yield f"{sort}{colon}{name}"
 
 
 def first_names(names: Collection[str]) -> str:
-    """Names by their alphabet: the first three, and how many more there are."""
+    """Write names by their alphabet: the first three, and how many more there are."""
     shown = sorted(names)[:_SHOWN]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
 def duration(seconds: int) -> str:
-    """Whole seconds, in the largest unit that leaves no rest."""
+    """Write whole seconds, in the largest unit that leaves no rest."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size and seconds % size == 0:
             return f"{seconds // size} {unit}"

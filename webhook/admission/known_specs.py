@@ -65,15 +65,15 @@ class KnownSpec:
         self._settled: dict[int, _Settled] = {}
 
     def is_of(self, value: JSON) -> bool:
-        """Whether this is the spec of an object: another one may have been put in its place, as /mutate proposes."""
+        """Tell whether this is the spec of an object: another one may be in its place, as /mutate proposes."""
         return value.__class__ is dict and value.get("spec") is self.spec
 
     def within(self, value: JSON, errors: list[FieldError]) -> Claiming:
-        """The claim or template; `value` has the rest of it and no status. Adds type errors to `errors`."""
+        """Return the claim or template; `value` has the rest of it and no status. Add type errors to `errors`."""
         return structs.replace(self._value, meta=Reader.of(value, errors).meta())
 
     def settled(self, judge: ScopedJudge, drivers: Drivers) -> tuple[tuple[str, Action], ...] | None:
-        """The rules that match, if `settle` was called for this judge and the same drivers; else None."""
+        """Return the rules that match, if `settle` was called for this judge and the same drivers; else None."""
         found = self._settled.get(id(judge))
         if found is None or found.judge() is not judge or found.drivers != drivers:
             return None
@@ -99,7 +99,7 @@ class KnownSpecs:
         self._known = lru_cache(maxsize=_MOST)(self._read)
 
     def get(self, text: bytes) -> KnownSpec | None:
-        """What is known of a spec, as JSON, or is read now; None if it is to be read with the object.
+        """Return what is known of a spec, as JSON, or is read now; None if it is to be read with the object.
 
         Raises one of UNREADABLE if it is not JSON.
         """
@@ -130,7 +130,7 @@ class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     status: Any = UNSET
 
     def to_object(self, specs: KnownSpecs) -> tuple[dict[str, JSON], KnownSpec | None]:
-        """The object, and what is known of its spec if it has no status. Raises one of UNREADABLE."""
+        """Return the object, and what is known of its spec if it has no status. Raises one of UNREADABLE."""
         found: dict[str, JSON] = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self.metadata}
         known = None
         if self.spec is not UNSET:

@@ -42,7 +42,7 @@ _KNOWN_ANNOTATIONS: Final = RULE_ANNOTATIONS | NOTED_ANNOTATIONS
 
 
 def lint(new: object, old: object | None, now: datetime, servers: ServerFacts = UNKNOWN) -> Iterator[Finding]:
-    """Advice on an object, except what already applied to its stored form."""
+    """Yield advice on an object, except what already applied to its stored form."""
     findings = _lint(new, now, servers)
     if old is None:
         yield from findings
@@ -89,7 +89,7 @@ def _lint(value: object, now: datetime, servers: ServerFacts) -> Iterator[Findin
 
 
 def advice(code: str, path: Path, value: object, text: str) -> Finding:
-    """A warning with its code."""
+    """Make a warning with its code."""
     return Finding(
         Severity.WARN, FieldError(invalid(path, value, text).type, path, value, text, declarative=True), code
     )
@@ -157,7 +157,7 @@ def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:
 
 
 def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
-    """Whether there may be a finding, checked without building a path: slices have hundreds of taints."""
+    """Tell whether there may be a finding, checked without building a path: slices have hundreds of taints."""
     time = taint.time_added
     return (
         (time is not None and time > soon)
@@ -168,7 +168,7 @@ def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
 
 
 def _taint(path: Path, taint: DeviceTaint, now: datetime, *, published: bool = False) -> Iterator[Finding]:
-    """`published`: by a driver, which publishes again and again, and reads no warning."""
+    """Yield advice on a taint; `published`: by a driver, which publishes it again and reads no warning."""
     domain = _reserved_domain(taint.key)
     if domain:
         text = f"is in {domain}, which is reserved for Kubernetes itself; use a domain of yours"
@@ -208,7 +208,6 @@ def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
 
 @remembered(4096)
 def _reserved_domain(key: str) -> str | None:
-    """The reserved domain that a key lies in, if any."""
     prefix, slash, _ = key.rpartition("/")
     if not slash:
         return None
@@ -224,7 +223,7 @@ def _reserved_domain(key: str) -> str | None:
 def lint_of_requests(
     spec: Path, requests: tuple[DeviceRequest, ...], servers: ServerFacts = UNKNOWN
 ) -> Iterator[Finding]:
-    """Advice on the tolerations of all requests and alternatives. `spec` is SPEC or TEMPLATE_SPEC."""
+    """Yield advice on the tolerations of all requests and alternatives. `spec` is SPEC or TEMPLATE_SPEC."""
     for path, tolerations in toleration_lists(spec, requests):
         yield from tolerations_lint(path, tolerations, servers)
 
@@ -232,7 +231,7 @@ def lint_of_requests(
 def tolerations_lint(
     path: Path, tolerations: Sequence[DeviceToleration], servers: ServerFacts = UNKNOWN
 ) -> Iterator[Finding]:
-    """Advice on one list of tolerations."""
+    """Yield advice on one list of tolerations."""
     keys = set()
     for position, toleration in enumerate(tolerations):
         keys.add(toleration.key)
@@ -244,7 +243,7 @@ def tolerations_lint(
 
 
 def _is_plain(toleration: DeviceToleration) -> bool:
-    """Whether there is no finding on a toleration by itself, checked without building a path."""
+    """Tell whether there is no finding on a toleration by itself, checked without building a path."""
     seconds = toleration.toleration_seconds
     counted = seconds is None or (toleration.effect == NO_EXECUTE and 0 < seconds <= MAX_SECONDS)
     return counted and toleration.effect in _ACTING and _reserved_domain(toleration.key) is None
@@ -263,7 +262,7 @@ def _redundant(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[
 
 
 def _shadow(tolerations: Sequence[DeviceToleration], position: int) -> int | None:
-    """The entry that makes another one superfluous; of two that say the same, the second is superfluous."""
+    """Return the entry that makes another one superfluous; of two that say the same, the second is superfluous."""
     toleration = tolerations[position]
     for other, candidate in enumerate(tolerations):
         if (
@@ -298,7 +297,7 @@ def _toleration(at: Path, toleration: DeviceToleration, servers: ServerFacts) ->
 
 
 def shadows(wide: DeviceToleration, narrow: DeviceToleration) -> bool:
-    """Whether `narrow` changes nothing beside `wide`.
+    """Tell whether `narrow` changes nothing beside `wide`.
 
     `wide` must match every taint that `narrow` does. For NoExecute the smallest seconds win and one without
     seconds wins over all (E-10); in-tree eviction looks only at entries that name NoExecute (E-9), so an empty

@@ -80,7 +80,7 @@ def done_for(stored: DeviceTaintRule | ResourceSlicePatch | None, context: Admis
 
 
 def is_backdated(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> bool:
-    """Whether a grace period may be over before anyone can react: timeAdded is past for pods that are newly hit."""
+    """Tell whether a grace period may be over before anyone can react: timeAdded is past for newly hit pods."""
     added = new.taint.time_added
     return added is not None and added < now - CLOCK_SKEW and begins_to_evict(new, old)
 
@@ -140,7 +140,7 @@ class TaintCheck:
         return self._new.softened
 
     def reasons_known(self) -> Iterator[LimitReason]:
-        """Why it is over the limit, whatever it hits."""
+        """Say why it is over the limit, whatever it hits."""
         selector = self._new.selector
         if selector is None:
             yield LimitReason("no-selector", f"a rule without selector {on_missing_selector(self._context.servers)}")
@@ -158,7 +158,7 @@ class TaintCheck:
             yield LimitReason("backdated", text, softens=not self._new.softened)
 
     def reasons_unknown(self, why: str, *, of_filter: bool) -> Iterator[LimitReason]:
-        """Why the taint counts as over the limit while its impact is not known; `why` says why not.
+        """Say why it counts as over the limit while its impact is not known; `why` says why not.
 
         Nothing tells how many devices it would close, so one with a limit on them is not softened. `of_filter`: because
         of what its author wrote into a filter, so a limit on devices holds for it, too, else that was a way around it.
@@ -171,7 +171,7 @@ class TaintCheck:
             yield LimitReason("unknown", f"its impact is not known: {why}", softens=countable)
 
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
-        """Why the taint is over the limit."""
+        """Say why the taint is over the limit."""
         yield from self.reasons_known()
         ceiling = limits_in_numbers(self.limits, inventory, self._in_time)
         own = self._closing(inventory)
@@ -196,7 +196,7 @@ class TaintCheck:
     def _in_window(
         self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None], own: Sequence[DeviceNames]
     ) -> Iterator[LimitReason]:
-        """Many small rules are one large one."""
+        """Count many small rules as one large one."""
         together = NOTHING.numbers
         if impact.pods or impact.pod_groups:
             together = hit_with_recent(impact, inventory, self._context)
@@ -213,7 +213,7 @@ class TaintCheck:
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 
     def _closing(self, inventory: Inventory) -> Sequence[DeviceNames]:
-        """The devices that the limit is for."""
+        """Return the devices that the limit is for."""
         selectors = [rule.selector for rule in self.rules]
         selectors += selectors_beside(inventory, self._new, self._context)
         return tuple(dict.fromkeys([DeviceNames.of(each, inventory.servers) for each in selectors]))
@@ -335,7 +335,7 @@ class LimitCheck:
     # --- reasons ---------------------------------------------------------------------------------
 
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> tuple[PartReason, ...]:
-        """Why it is over a limit; `impact` and `hit` are those of all of it."""
+        """Say why it is over a limit; `impact` and `hit` are those of all of it."""
         return _each_once([each for part in self.parts for each in self._of_part(part, inventory, impact, hit)])
 
     def _of_part(
@@ -350,16 +350,16 @@ class LimitCheck:
             yield PartReason(part, reason)
 
     def reasons_known(self) -> tuple[PartReason, ...]:
-        """Why it is over a limit, whatever it hits."""
+        """Say why it is over a limit, whatever it hits."""
         return _each_once([PartReason(part, each) for part in self.parts for each in part.reasons_known()])
 
     def reasons_unknown(self, why: str, *, of_filter: bool) -> tuple[PartReason, ...]:
-        """Why it counts as over a limit while its impact is not known, as `TaintCheck.reasons_unknown` has it."""
+        """Say why it counts as over a limit while its impact is not known, as `TaintCheck.reasons_unknown` has it."""
         found = [(part, part.reasons_unknown(why, of_filter=of_filter)) for part in self.parts]
         return _each_once([PartReason(part, each) for part, reasons in found for each in reasons])
 
     def left_by_mutate(self, reasons: Sequence[PartReason], inventory: Inventory, impact: Impact) -> bool:
-        """Whether the /mutate of some replica may have left a NoExecute rule that only the window speaks against."""
+        """Tell whether some replica's /mutate may have left a NoExecute rule with only the window against it."""
         over = all(
             each.part.limits.soften is Softening.OVER and each.reason.short.startswith(_WINDOW) for each in reasons
         )
@@ -367,7 +367,7 @@ class LimitCheck:
 
 
 def usual_rates(context: AdmissionContext) -> list[float]:
-    """Evictions per second that the policy gives to rules without a rate of their own."""
+    """Return evictions per second that the policy gives to rules without a rate of their own."""
     return [profile.rate for profile in context.policy.eviction]
 
 
@@ -391,7 +391,7 @@ def _not_counted(impact: Impact) -> Iterator[LimitReason]:
 
 
 def _over(numbers: Numbers, ceiling: Mapping[str, int | None], closed: ClosedDevices | None) -> dict[str, _Over]:
-    """The limits that are exceeded, by name."""
+    """Return the limits that are exceeded, by name."""
     found = {}
     if closed is not None and closed.over:
         of = "" if closed.driver is None else f" of driver {closed.driver}"
@@ -419,7 +419,7 @@ def are_softened(reasons: Iterable[PartReason]) -> bool:
 
 
 def _each_once(reasons: Sequence[PartReason]) -> tuple[PartReason, ...]:
-    """Several taints often have the same to say; of those the one counts that is least likely to be let through."""
+    """Keep, of taints that have the same to say, the one that is least likely to be let through."""
     if len(reasons) < 2:
         return tuple(reasons)
     found: dict[LimitReason, PartReason] = {}

@@ -66,7 +66,7 @@ SILENT: Final = PolicyFindings()
 def policy_findings(
     new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
 ) -> PolicyFindings:
-    """The policy's findings on an object that is created (`old` is None) or updated. Raises OutOfTime.
+    """Return the policy's findings on an object that is created (`old` is None) or updated. Raises OutOfTime.
 
     `excess` describes what was cut off the object: that is not judged, and counts against it.
     """
@@ -105,7 +105,7 @@ def _on_claim(claiming: ClaimView, old: Any, request: AdmissionRequest, context:
 def _findings_and_rulings(
     claiming: ClaimView, judge: Judge, context: AdmissionContext, *, updating: bool
 ) -> tuple[list[Finding], Rulings]:
-    """The findings of one policy, and the rulings behind them."""
+    """Return the findings of one policy, and the rulings behind them."""
     mode = judge.claim_mode(generated=claiming.generated, updating=updating)
     if mode is PolicyMode.OFF or not claims_matter(judge):
         return [], _NO_RULINGS
@@ -130,7 +130,7 @@ def _findings_and_rulings(
 
 
 def _in_time(rulings: tuple[Ruling, ...], context: AdmissionContext) -> Iterator[Ruling]:
-    """Each ruling, while there is time: what is said about thousands of them takes as long as to make them."""
+    """Yield each ruling, while there is time: what is said about thousands of them takes as long as to make them."""
     for ruling in rulings:
         context.budget.check("policy")
         yield ruling
@@ -173,7 +173,7 @@ def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionC
 
 
 def differences(active: Iterable[Ruling], candidate: Iterable[Ruling]) -> Iterator[Difference]:
-    """Where two policies differ on the same object; refusals count as such in every mode."""
+    """Yield where two policies differ on the same object; refusals count as such in every mode."""
     before = {(str(ruling.path), ruling.what): ruling for ruling in active}
     after = {(str(ruling.path), ruling.what): ruling for ruling in candidate}
     for key in sorted(before.keys() | after.keys()):
@@ -193,7 +193,7 @@ def differences(active: Iterable[Ruling], candidate: Iterable[Ruling]) -> Iterat
 
 
 def _word(ruling: Ruling | None) -> tuple[Action, str]:
-    """The strongest action that the requester sees, and its rule. Audit is not shown to the requester."""
+    """Return the strongest action that the requester sees, and its rule. Audit is not shown to the requester."""
     if ruling is None:
         return Action.ALLOW, DEFAULT_RULE
     refusal = ruling.denied_by
@@ -245,7 +245,7 @@ NOTHING: Explanation = Explanation()
 def explanation(
     new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
 ) -> Explanation:
-    """The explanation of an object without field errors; of one that was cut, of what is left. Raises OutOfTime."""
+    """Explain an object without field errors; of one that was cut, what is left. Raises OutOfTime."""
     if isinstance(new, CLAIMING):
         claiming = ClaimView(new, request, context, excess)
         return explanation_of_claim(claiming, claiming.scope(), old, context)
@@ -253,7 +253,7 @@ def explanation(
 
 
 def explanation_of_claim(claiming: ClaimView, scope: Scope, old: Any, context: AdmissionContext) -> Explanation:
-    """The explanation of a claim or template that the requester in `scope` asks for. Raises OutOfTime."""
+    """Explain a claim or template that the requester in `scope` asks for. Raises OutOfTime."""
     judge = context.judge
     who = who_asks(claiming, scope)
     if claiming.for_extended_resource:

@@ -36,7 +36,7 @@ _ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def totals(inventory: Inventory, check: Check = unchecked) -> Numbers:
-    """All that could be hit: published devices, used claims, their pods and namespaces. Shares are of these."""
+    """Count all that could be hit: published devices, used claims, their pods and namespaces, for shares."""
     pods: set[str] = set()
     claims: set[str] = set()
     namespaces: set[str] = set()
@@ -48,7 +48,7 @@ def totals(inventory: Inventory, check: Check = unchecked) -> Numbers:
 
 
 def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check = unchecked) -> dict[str, int | None]:
-    """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are."""
+    """Return the limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are."""
     given = {name: getattr(limits, name) for name in Numbers._fields if name != "devices"}
     shared = any(isinstance(limit, Share) for limit in given.values())
     total = totals(inventory, check) if shared else NOTHING.numbers
@@ -64,7 +64,7 @@ def begins_to_act(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 
 def victims_of(rule: DeviceTaintRule, inventory: Inventory, *, in_tree: bool) -> Impact:
-    """The impact of a rule on the present inventory, from its timeAdded on; empty if it does not evict."""
+    """Return the impact of a rule on the present inventory, from its timeAdded on; empty if it does not evict."""
     if rule.effective_effect != NO_EXECUTE:
         return Impact()
     taint = Taint.of_rule(rule, in_tree=in_tree)
@@ -74,7 +74,7 @@ def victims_of(rule: DeviceTaintRule, inventory: Inventory, *, in_tree: bool) ->
 def hit_with_recent(
     impact: Impact, inventory: Inventory, context: AdmissionContext, *, only_at_once: bool = False
 ) -> Numbers:
-    """Claims, pods and namespaces that a rule's impact and all taints of the window hit together. Raises OutOfTime.
+    """Count claims, pods and namespaces that a rule and all taints of the window hit together. Raises OutOfTime.
 
     What the rule itself was before counts too: a rule that moves from device to device empties one after the other.
     `only_at_once`: taints that only our worker is asked to carry out do not count.
@@ -100,7 +100,7 @@ def _impacts(
     *,
     only_at_once: bool,
 ) -> Iterator[Impact]:
-    """The rule's own impact, and that of each taint of the window. What stopped hitting its pods counts as well."""
+    """Yield the impact of the rule and of each taint of the window, also of what stopped hitting its pods."""
     check = partial(context.budget.check, PHASE)
     yield impact
     yield from context.victims_at_once if only_at_once else context.victims
@@ -115,7 +115,7 @@ def _impacts(
 
 
 def _hidden(inventory: Inventory, context: AdmissionContext, since: datetime) -> Iterator[DeviceTaintRule]:
-    """What patches of the window say that others hide: nothing is asked when those go, and all of it begins at once."""
+    """Yield what patches of the window hide of others: when they go, all of it begins at once, unasked."""
     check, go_on = partial(context.budget.check, PHASE), context.budget.lasting(REACH_SECONDS)
     reach_of = partial(patch_reach, known=context.patches, pools=inventory.pools, check=check, go_on=go_on)
     in_use: tuple[tuple[str, str, str], ...] | None = None
@@ -148,13 +148,13 @@ def yet_to_begin(inventory: Inventory, context: AdmissionContext) -> bool:
 
 
 def window_start(context: AdmissionContext) -> datetime:
-    """When the window began. What started since then counts."""
+    """Return when the window began. What started since then counts."""
     # A timeAdded that lies back by no more than clocks may differ is never refused, so it must not leave the window.
     return context.now - timedelta(seconds=context.policy.impact.window_seconds) - CLOCK_SKEW
 
 
 def recent_rules(rules: Iterable[DeviceTaintRule], since: datetime, check: Check) -> Iterator[DeviceTaintRule]:
-    """The rules that act, and whose taint was added in the window."""
+    """Yield the rules that act, and whose taint was added in the window."""
     for rule in in_steps(rules, check):
         added = rule.taint.time_added
         if rule.effective_effect in EFFECT_RANK and (added is None or added >= since):
@@ -201,7 +201,7 @@ def closed_together(
     inventory: Inventory,
     context: AdmissionContext,
 ) -> ClosedDevices | None:
-    """What is closed by itself; of several drivers the worst off. None if it has no limit, or nothing is closed.
+    """Return what is closed by itself; of several drivers the worst off. None without a limit or a closed device.
 
     `own` are the devices that the limit is for; those `beside` are closed as well, by what has a limit of its own.
     """
@@ -216,7 +216,7 @@ def closed_together_with_recent(
     inventory: Inventory,
     context: AdmissionContext,
 ) -> ClosedDevices | None:
-    """What that and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
+    """Return what that and the window's taints closed together, of the driver worst off. Raises OutOfTime.
 
     Only drivers count that lose further devices of `own`: devices that no stored taint of the window keeps closed now.
     A rule that is gone still counts. None if there is no limit, or nothing further is closed.
@@ -248,7 +248,7 @@ def closed_together_with_recent(
 def _drivers_of(
     limit: int | Share | None, own: Sequence[DeviceNames], pools: Pools, check: Check
 ) -> Sequence[str | None]:
-    """The same as `_drivers` for several names, each driver once."""
+    """Return the same as `_drivers` for several names, each driver once."""
     if len(own) == 1:
         return _drivers(limit, own[0], pools, check)
     return sorted(
@@ -257,7 +257,7 @@ def _drivers_of(
 
 
 def _drivers(limit: int | Share | None, names: DeviceNames, pools: Pools, check: Check) -> Sequence[str | None]:
-    """Whose devices a limit is for, one by one: a number is for all together, and a share for each that is reached."""
+    """Return whose devices a limit is for: a number is for all together, a share for each that is reached."""
     if limit is None:
         return ()
     if not isinstance(limit, Share):
@@ -277,7 +277,7 @@ def _worst(
     context: AdmissionContext,
     check: Check,
 ) -> ClosedDevices | None:
-    """Of several drivers, the one that has the largest part of its devices closed, and of equals the first by name."""
+    """Return the driver that has the largest part of its devices closed, and of equals the first by name."""
     worst: ClosedDevices | None = None
     before = context.now - timedelta(seconds=context.policy.impact.window_seconds)
     for driver in drivers:
@@ -296,7 +296,7 @@ def _worst(
 
 
 def _recent_in_slices(driver: str | None, pools: Pools, since: datetime, check: Check) -> Iterator[DeviceNames]:
-    """The devices that a driver, or any, closed within the window."""
+    """Yield the devices that a driver, or any, closed within the window."""
     for number, ((name, pool), each) in enumerate(pools.selected(driver, None)):
         if number % POOLS_BETWEEN_CHECKS == 0 or each.closed:
             check()

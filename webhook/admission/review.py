@@ -31,7 +31,7 @@ _items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 def decode_stepwise(
     text: bytes | bytearray, *, step_bytes: int = STEP_BYTES, rest: Callable[[], None] | None = None
 ) -> JSON:
-    """The value of a JSON text, as one call of the decoder gives it. Raises what that call raises.
+    """Decode a JSON text, as one call of the decoder does. Raises what that call raises.
 
     One call of the decoder keeps every other thread waiting until it returns: 10 ms and more for 2 MB. A large value is
     split by the same decoder into the values that it holds, which are copied as they stand and decoded in turn.
@@ -65,7 +65,7 @@ def _decoded(text: bytes | bytearray | msgspec.Raw, step_bytes: int, rest: Calla
 
 
 def _groups(items: list[msgspec.Raw], step_bytes: int) -> Iterator[list[msgspec.Raw]]:
-    """Neighbours that are small enough for one step together; an item that is not is alone."""
+    """Yield neighbours that are small enough for one step together; an item that is not is alone."""
     group: list[msgspec.Raw] = []
     size = 0
     for item in items:
@@ -126,7 +126,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     """The same of `old_object`."""
 
     def without_objects(self) -> AdmissionRequest:
-        """The request with no more of its objects than their names need."""
+        """Return the request with no more of its objects than their names need."""
         meta = self.object.get("metadata") if isinstance(self.object, dict) else None
         name = meta.get("generateName") if isinstance(meta, dict) else None
         return structs.replace(
@@ -149,7 +149,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 
 
 def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = None) -> AdmissionRequest:
-    """The request in a body; `rest` is called between the steps of a large one. Raises BadReview without a uid."""
+    """Decode the request in a body; call `rest` between the steps of a large one. Raises BadReview without a uid."""
     small = len(body) <= _FEW_BYTES
     request = _decode_claim_review(body) if small and body.find(_OF_CLAIMS, 0, _ANNOUNCED_BYTES) >= 0 else None
     request = request or (decode_well_formed(body) if small else None)
@@ -157,7 +157,7 @@ def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = Non
 
 
 def decode_well_formed(body: bytes | bytearray) -> AdmissionRequest | None:
-    """The request in a body that is just as API servers write it, which is soon known; None for any other."""
+    """Decode a request that is just as API servers write it, which is soon known; None for any other."""
     try:
         request = _review_decoder.decode(body).request
         return _well_formed(request, request.object, request.old_object)
@@ -166,7 +166,7 @@ def decode_well_formed(body: bytes | bytearray) -> AdmissionRequest | None:
 
 
 def decode_slice_review(body: bytes | bytearray) -> AdmissionRequest | None:
-    """The same for a review of a ResourceSlice, without what no rule reads; None for one of anything else.
+    """Do the same for a review of a ResourceSlice, without what no rule reads; None for anything else.
 
     And for a slice that is being deleted, which is compared with what it was.
     """
@@ -183,7 +183,7 @@ def decode_slice_review(body: bytes | bytearray) -> AdmissionRequest | None:
 
 
 def _decode_claim_review(body: bytes | bytearray) -> AdmissionRequest | None:
-    """The same for a review of a claim or template, whose spec may be known; None for one of anything else."""
+    """Do the same for a review of a claim or template, whose spec may be known; None for anything else."""
     try:
         request = _claim_decoder.decode(body).request
         specs = KNOWN.get(request.resource.resource)
@@ -261,7 +261,7 @@ _slice_decoder: Final = msgspec.json.Decoder(_SliceReview)
 def _well_formed(
     request: _Request, new: JSON, old: JSON, known: KnownSpec | None = None, old_known: KnownSpec | None = None
 ) -> AdmissionRequest:
-    """A request that is as it should be: this way takes a third of the time of the other."""
+    """Make a request that is as it should be: this way takes a third of the time of the other."""
     resource, kind, user = request.resource, request.kind, request.user_info
     return AdmissionRequest(
         request.uid,
@@ -283,7 +283,7 @@ def _well_formed(
 
 
 def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> AdmissionRequest:
-    """The request in a body in which something may be wrong, with what it is; also in one of any size."""
+    """Decode a request in which something may be wrong, with what it is; also in one of any size."""
     small = len(body) <= _FEW_BYTES
     # Counted first: a value of three bytes takes a hundred when it is read.
     values = 0 if small else _values_at_most(body, rest or _no_rest)
@@ -311,7 +311,7 @@ def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> Admi
 
 
 def _values_at_most(body: bytes | bytearray, rest: Callable[[], None]) -> int:
-    """How many values a text may hold, counted without reading it.
+    """Count how many values a text may hold, without reading it.
 
     There is one after each comma, and one in each pair of brackets that is not empty. What looks like that in a string
     is counted as well.
@@ -329,7 +329,7 @@ def _too_many(values: int) -> str:
 
 
 def _no_rest() -> None:
-    """For callers with no other work to let in."""
+    """Do nothing, for callers with no other work to let in."""
 
 
 class _Envelope(msgspec.Struct):
@@ -340,7 +340,7 @@ _envelope_decoder: Final = msgspec.json.Decoder(_Envelope)
 
 
 def _without_large_parts(body: bytes | bytearray) -> JSON:
-    """A review without what is large in its request, which is passed over and not read."""
+    """Return a review without what is large in its request, which is passed over and not read."""
     request = _envelope_decoder.decode(body).request
     return {"request": {name: _decoder.decode(value) for name, value in request.items() if len(value) <= _FEW_BYTES}}
 
@@ -432,7 +432,7 @@ _RESOURCE: Final = re.compile(
 
 
 def request_in(head: bytes) -> AdmissionRequest | None:
-    """The request that begins so, without its objects and operation; None where its uid does not come first.
+    """Return the request that begins so, without its objects and operation; None where its uid does not come first.
 
     An API server writes `request.uid` and `request.resource` before the objects. An answer without the uid would count
     as a failed call, and let the object pass where the registration says `Ignore`.

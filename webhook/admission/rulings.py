@@ -75,7 +75,7 @@ class Rulings(NamedTuple):
 def claim_rulings(
     claiming: ClaimView, judge: Judge, scope: Scope, context: AdmissionContext, *, everything: bool
 ) -> Rulings:
-    """The rulings on every request, alternative and toleration. Without `everything`, those that are not silent."""
+    """Rule on every request, alternative and toleration; return all if `everything`, else those not silent."""
     check = context.budget.check
     scoped = judge.scoped(scope, context.now, partial(check, "policy"))
     known = None if everything else claiming.known
@@ -118,14 +118,14 @@ def claim_rulings(
 
 
 def at_most(findings: list[Finding], maximum: int) -> list[Finding]:
-    """At most `maximum` findings; refusals before all others, since they decide."""
+    """Return at most `maximum` findings; refusals before all others, since they decide."""
     if len(findings) <= maximum:
         return findings
     return sorted(findings, key=lambda finding: finding.severity is not Severity.DENY)[:maximum]
 
 
 def unknown_author(judge: Judge, unproved: str, *, updating: bool) -> Finding:
-    """The finding on a generated claim with tolerations whose author is not known; `unproved` is why none is."""
+    """Make the finding on a generated claim with tolerations without a known author; `unproved` is why."""
     policy = judge.policy
     refused = policy.unknown_author is UnknownAuthor.DENY and not updating
     path = Path.root().child("metadata", "annotations").key(REQUESTED_BY)
@@ -139,7 +139,7 @@ def unknown_author(judge: Judge, unproved: str, *, updating: bool) -> Finding:
 def not_judged(
     excess: Excess, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool
 ) -> Iterator[Finding]:
-    """The finding on the part of an object that was cut off, as `excess` describes it.
+    """Yield the finding on the part of an object that was cut off, as `excess` describes it.
 
     It is refused if any rule could refuse anything in this scope. Otherwise forbidden tolerations could hide behind
     the part that is judged.
@@ -175,7 +175,7 @@ def findings_of(
     by_mode: bool = False,
     most: int | None = None,
 ) -> Iterator[Finding]:
-    """What there is to tell, of what `who` asked for. In mode `warn` refusals become warnings.
+    """Yield what there is to say, of what `who` asked for. In mode `warn` refusals become warnings.
 
     `by_mode` says that they do so because of the policy's own mode, and not because the object is what it is. `most`
     is how many of those that refuse nothing are wanted, since each has a text that has to be put together.
@@ -210,7 +210,7 @@ def findings_of(
 
 
 def _text(ruling: Ruling, hit: RuleHit, who: str) -> str:
-    """What is refused or reported, why, and what to do about it."""
+    """Say what is refused or reported, why, and what to do about it."""
     rule = hit.rule
     if rule.name == DEFAULT_RULE:
         text = f"no rule allows {who} {ruling.what}; ask for less, or your cluster's admins for a rule"
@@ -224,20 +224,20 @@ def _text(ruling: Ruling, hit: RuleHit, who: str) -> str:
 
 
 def who_asks(claiming: ClaimView, scope: Scope) -> str:
-    """The author or requester of a claim and its namespace, in words."""
+    """Name the author or requester of a claim and its namespace, in words."""
     requester = scope.requester
     name = "an unknown author" if requester is None else f'"{requester.username}"'
     return f'{name} in namespace "{claiming.namespace}"' if claiming.namespace else name
 
 
 def request_text(target: Target) -> str:
-    """What a request asks for, in words."""
+    """Say what a request asks for, in words."""
     text = f'devices of class "{target.device_class}"'
     return f"{text} with admin access" if target.admin_access else text
 
 
 def toleration_text(toleration: DeviceToleration) -> str:
-    """The toleration in words. A missing field means everything, which is easily overlooked, so it is spelled out."""
+    """Put a toleration in words. A missing field means everything, easily overlooked, so it is spelled out."""
     key = f'key "{toleration.key}"' if toleration.key else "every key"
     if toleration.operator != EXISTS and toleration.value:
         key = f'{key} with value "{toleration.value}"'
@@ -256,7 +256,7 @@ _SPEC = Path.root().child("spec")
 def taint_rulings(
     new: Any, old: Any, request: AdmissionRequest, judge: Judge, context: AdmissionContext
 ) -> Iterator[Ruling]:
-    """The rulings on every taint that is new."""
+    """Rule on every taint that is new."""
     requester = Requester(request.username, request.groups)
     for path, place, taint, meta in taints_set_by(new, old, judge):
         context.budget.check("policy")
@@ -268,13 +268,13 @@ def taint_rulings(
 
 
 def taint_text(place: Placement, taint: DeviceTaint) -> str:
-    """The taint in words."""
+    """Put a taint in words."""
     text = f"taint {taint.key}:{taint.effect}"
     return f"{text} with {EVICT}" if place.evict else text
 
 
 def taints_set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Placement, DeviceTaint, ObjectMeta]]:
-    """Each taint that a request sets, where it stands and whose devices it is for."""
+    """Yield each taint that a request sets, where it stands and whose devices it is for."""
     match new:
         case DeviceTaintRule():
             if not isinstance(old, DeviceTaintRule) or _changed(new, old):
@@ -317,7 +317,7 @@ def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
 
 
 def _changed(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
-    """Whether an update changes what the rule does; our annotations on it count (`/evict` above all)."""
+    """Tell whether an update changes what the rule does; our annotations on it count (`/evict` above all)."""
     return (
         new.selector != old.selector
         or new.taint != old.taint
@@ -326,7 +326,7 @@ def _changed(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 
 
 def taint_variables(requester: Requester, place: Placement, taint: DeviceTaint, meta: ObjectMeta) -> Mapping[str, JSON]:
-    """The variables of `when`. What is not known is left out."""
+    """Return the variables of `when`. What is not known is left out."""
     taint_variable: dict[str, JSON] = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     if taint.time_added is not None:
         taint_variable["timeAdded"] = format_time(taint.time_added)

@@ -40,7 +40,7 @@ TaintId = tuple[str, str, str]
 
 
 def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> GuardFindings:
-    """Figures of the taints that begin to evict with this slice. Raises OutOfTime."""
+    """Return figures of the taints that begin to evict with this slice. Raises OutOfTime."""
     if context.sight is None or context.policy.mode is PolicyMode.OFF:
         return SILENT
     if not any(taint.effect == NO_EXECUTE for taint in new.distinct_taints) and not new.slice_taints:
@@ -84,14 +84,14 @@ def _measured(
 
 
 def _fresh(value: ResourceSlice, known: set[TaintId]) -> Iterator[tuple[str, DeviceTaint]]:
-    """The NoExecute taints that the pool does not have yet, by device."""
+    """Yield the NoExecute taints that the pool does not have yet, by device."""
     for device, taint in _all(value):
         if taint.effect == NO_EXECUTE and (device, taint.key, taint.value) not in known:
             yield device, taint
 
 
 def evicting(slices: Iterable[ResourceSlice]) -> set[TaintId]:
-    """NoExecute taints of some slices of a pool, in any generation: a driver puts the old taints on new slices."""
+    """Return NoExecute taints of a pool's slices, of any generation: drivers put the old ones on new slices."""
     return {
         (device, taint.key, taint.value)
         for value in slices
@@ -117,7 +117,7 @@ REVIEW_STEPS: Final = 2_000_000
 def attribute_edits(
     new: ResourceSlice, old: ResourceSlice | None, request: AdmissionRequest, context: AdmissionContext
 ) -> Iterator[Edit]:
-    """What patches set in a slice that is created (`old` is None) or updated. Raises OutOfTime.
+    """Yield what patches set in a slice that is created (`old` is None) or updated. Raises OutOfTime.
 
     What a patch cannot do is left undone, and the controller of patches says so on the patch.
     """

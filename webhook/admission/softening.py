@@ -58,7 +58,7 @@ UNTOUCHED: Final = SofteningResult()
 def softening_of(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> SofteningResult:
-    """Whether a rule that is created (`old` is None) or updated becomes NoSchedule, and how. Raises OutOfTime."""
+    """Decide whether a rule that is created (`old` is None) or updated becomes NoSchedule. Raises OutOfTime."""
     mode = context.policy.mode
     if not _may_become(new) or context.sight is None or mode is PolicyMode.OFF:
         return UNTOUCHED
@@ -127,13 +127,13 @@ def _judged(
 
 
 def _may_become(rule: DeviceTaintRule) -> bool:
-    """Whether softening would change the rule: it has NoExecute, or asks our worker to evict without our mark."""
+    """Tell whether softening would change the rule: it has NoExecute, or asks our worker to evict without our mark."""
     asks = rule.taint.effect == NO_SCHEDULE and rule.effective_effect == NO_EXECUTE
     return rule.taint.effect == NO_EXECUTE or (asks and not rule.softened)
 
 
 def _time_again(new: DeviceTaintRule, old: DeviceTaintRule, now: datetime) -> datetime | None:
-    """The timeAdded of a rule that is sent again: the stored one, unless its author gave a later one.
+    """Return the timeAdded of a rule that is sent again: the stored one, unless its author gave a later one.
 
     An earlier one was replaced when the rule was softened. The present time is what a server writes where a manifest
     has none (D-1).
@@ -144,7 +144,7 @@ def _time_again(new: DeviceTaintRule, old: DeviceTaintRule, now: datetime) -> da
 
 
 def _soft(rule: DeviceTaintRule, time: datetime | None) -> DeviceTaintRule:
-    """The rule as it is stored once it is softened."""
+    """Return the rule as it is stored once it is softened."""
     annotations = {**rule.meta.annotations, EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
     return structs.replace(
         rule,
@@ -177,7 +177,7 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def owners_as_stored(request: AdmissionRequest) -> Iterator[Edit]:
-    """The stored managedFields, if those of the request differ only in their times and so in their order.
+    """Yield the stored managedFields, if those of the request differ only in their times and so in their order.
 
     Server-side apply sees NoExecute where NoSchedule is stored, and writes a new time for its author. The API server
     takes that back where nothing else has changed, but not if entries of others lie between the two times.
@@ -235,7 +235,6 @@ def _decided(
     request: AdmissionRequest,
     context: AdmissionContext,
 ) -> SofteningResult:
-    """Softened, or as it is."""
     assert context.sight is not None
     inventory = context.sight.inventory
     context.budget.check("impact")
@@ -269,14 +268,14 @@ def _decided(
 
 
 def _would_clash(patch: ResourceSlicePatch, keys: Iterable[str]) -> bool:
-    """Whether a softened taint would take the place of another one: of the same key and effect only one counts."""
+    """Tell whether a softened taint would take the place of another one: of the same key and effect only one counts."""
     return not {taint.key for taint in taints_of_patch(patch) if taint.effect == NO_SCHEDULE}.isdisjoint(keys)
 
 
 def _soft_patch(
     patch: ResourceSlicePatch, old: ResourceSlicePatch | None, keys: Iterable[str], now: datetime
 ) -> ResourceSlicePatch:
-    """The patch as it is stored once its NoExecute taints with these keys are softened."""
+    """Return the patch as it is stored once its NoExecute taints with these keys are softened."""
     chosen = frozenset(keys)
     taints = tuple(
         [
@@ -292,7 +291,7 @@ def _soft_patch(
 
 
 def _time_of_taint(taint: DeviceTaint, old: ResourceSlicePatch | None, now: datetime) -> datetime:
-    """When a taint that is softened was added: as it is stored, unless its author gave a later time.
+    """Return when a taint that is softened was added: as it is stored, unless its author gave a later time.
 
     The present time stands for an earlier one: grace periods must not be over when it is softened.
     """

@@ -64,7 +64,7 @@ def is_written(new: object, request: AdmissionRequest, context: AdmissionContext
 
 
 def guard_written(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> GuardFindings:
-    """Refusals of a rule of the patch controller that is not what it was written for. Raises OutOfTime."""
+    """Refuse a rule of the patch controller that is not what it was written for. Raises OutOfTime."""
     sight, mode = context.sight, context.policy.mode
     if sight is None or mode is PolicyMode.OFF:
         return SILENT
@@ -86,7 +86,7 @@ def guard_written(new: DeviceTaintRule, old: DeviceTaintRule | None, context: Ad
 def guard_marks(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> tuple[Finding, ...]:
-    """Refusals of our controllers' marks on a rule of another account that they would not have written.
+    """Refuse our controllers' marks on a rule of another account that they would not have written.
 
     Marks that an update leaves alone are not judged again. Raises OutOfTime.
     """
@@ -144,7 +144,7 @@ class _Written:
     # --- for a patch -----------------------------------------------------------------------------
 
     def for_patch(self) -> Iterator[Finding]:
-        """Why it is no part of its patch."""
+        """Say why it is no part of its patch."""
         origin, patches = self._origin, self._context.patches
         if patches.unknown:
             yield deny(_OWNERS, f"cannot be checked: {patches.unknown}; {_RETRY}")
@@ -209,7 +209,7 @@ class _Written:
                 yield deny(SELECTOR, f"{text}; narrow the filter, so that rules for single devices will do")
 
     def _selected(self, selector: DeviceSelector) -> Iterator[DeviceId]:
-        """The published devices that the rule selects."""
+        """Yield the published devices that the rule selects."""
         pools = self._inventory.pools.selected(selector.driver, selector.pool)
         for (driver, pool), found in in_steps(pools, self._check):
             names = found.devices if selector.device is None else {selector.device} & found.devices.keys()
@@ -219,7 +219,7 @@ class _Written:
     # --- for the hardware of a rule --------------------------------------------------------------
 
     def for_hardware(self) -> Iterator[Finding]:
-        """Why it does not close a part of the hardware that its rule is about."""
+        """Say why it does not close a part of the hardware that its rule is about."""
         origin = self._origin
         owner = self._inventory.rules.get(origin.name)
         if owner is None or not origin.uid or owner.meta.uid != origin.uid or owner.deleting:
