@@ -65,7 +65,7 @@ def looks_at(stored: StoredRule, pool: PoolId) -> bool:
 
 
 def sibling_rules(stored: StoredRule, index: PatchIndex, ceiling: int) -> PatchExpansion:
-    """The rules for the siblings of what a rule selects; none if there would be more than the ceiling."""
+    """Return the rules for the siblings of what a rule selects; none if there would be more than the ceiling."""
     rules = tuple(_rules(stored, index)) if has_hardware_scope(stored) else ()
     return PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
 
@@ -112,15 +112,15 @@ class RuleBook:
         return self._patches
 
     def owner(self, uid: str) -> OwningObject | None:
-        """A patch or a rule by its uid."""
+        """Return a patch or a rule by its uid."""
         return self._uids.get(uid)
 
     def owned(self, uid: str) -> Collection[StoredRule]:
-        """The rules that have the uid in their label."""
+        """Return the rules that have the uid in their label."""
         return self._owned.get(uid, {}).values()
 
     def put_patch(self, name: str, new: StoredPatch | None) -> list[str]:
-        """A patch came, changed or, if it is None, went; returns the owners that this concerns, by uid."""
+        """Note that a patch came, changed or, if it is None, went; return the owners that this concerns, by uid."""
         concerned: list[str] = []
         old = self._patches.pop(name, None)
         if old is not None:
@@ -133,7 +133,7 @@ class RuleBook:
         return concerned
 
     def put_rule(self, name: str, new: StoredRule | None) -> list[str]:
-        """The same for a rule: the owners that it has or had, and itself if it has siblings."""
+        """Do the same for a rule: return the owners that it has or had, and itself if it has siblings."""
         concerned: list[str] = []
         old = self._rules.pop(name, None)
         if old is not None:
@@ -158,7 +158,7 @@ class RuleBook:
         return concerned
 
     def scoped_in(self, pools: Iterable[PoolId]) -> Iterator[str]:
-        """The uids of rules with `/scope: hardware` that look at one of these pools."""
+        """Yield the uids of rules with `/scope: hardware` that look at one of these pools."""
         pools = list(pools)
         for name in sorted(self._scoped):
             stored = self._rules[name]
@@ -180,7 +180,7 @@ class OwnerPlan(NamedTuple):
 def plan_of(
     uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime, *, patches_served: bool
 ) -> OwnerPlan:
-    """The plan of an owner, once the index has nothing left to do.
+    """Plan for an owner, once the index has nothing left to do.
 
     Where the server does not serve patches, for the moment or any more, it is not known which are gone, and their rules
     stay: an API server that is starting has no kinds of ours for a few seconds.
@@ -211,7 +211,7 @@ def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now
 
 
 def _limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
-    """Without those deletions that would open devices because there are too many of them."""
+    """Leave out those deletions that would open devices because there are too many of them."""
     if needed <= ceiling:
         return writes
     kept = {each.meta.name for each in kept_over_ceiling(writes.deletes, taints)}
@@ -241,7 +241,7 @@ class Handover:
         self._waiting: set[str] = set()
 
     def lacks(self, uid: str, patch: str, missing: Sequence[RuleApply] | None) -> list[str]:
-        """Which rules a patch lacks from now on (None: all); returns the owners that need no longer wait for others."""
+        """Note which rules a patch lacks from now on (None: all); return the owners that need wait no longer."""
         known = self._lacking.pop(uid, None)
         if missing is None or missing:
             self._lacking[uid] = _Lacking(patch, None if missing is None else _named(missing))
@@ -251,11 +251,11 @@ class Handover:
         return sorted(found)
 
     def has_all(self, uid: str) -> list[str]:
-        """An owner lacks nothing, or is gone; returns as `lacks` does."""
+        """Note that an owner lacks nothing, or is gone; return as `lacks` does."""
         return self.lacks(uid, "", ())
 
     def heir_of(self, uid: str, stored: StoredRule) -> str:
-        """The patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
+        """Return the patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
         taint, selector = stored.rule.taint, stored.rule.selector
         origin = Origin("taint", taint.key, taint.effect)
         for other, (patch, missing) in self._lacking.items():

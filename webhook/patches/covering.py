@@ -30,7 +30,7 @@ DeviceNameSet: TypeAlias = frozenset[str]
 
 
 def covering_selectors(pools: Pools, devices: Iterable[DeviceId]) -> tuple[DeviceSelector, ...]:
-    """The fewest that select these devices, which are published, and none else; drivers, and then widths, in order.
+    """Return the fewest that select these published devices alone; drivers, and then widths, in order.
 
     Each names its driver, so that no device of another driver is ever selected.
     """
@@ -66,7 +66,7 @@ class Cover(NamedTuple):
         return len(self.rows) + len(self.columns) + sum([len(names) for _, names in self.rest])
 
     def selectors(self) -> Iterator[DeviceSelector]:
-        """All of them: pools, device names, single devices; each by name."""
+        """Yield all of them: pools, device names, single devices; each by name."""
         if self.everything:
             yield DeviceSelector(self.driver)
         for pool in self.rows:
@@ -79,7 +79,7 @@ class Cover(NamedTuple):
 
 
 def each_of(driver: str, wanted: Mapping[str, DeviceNameSet]) -> Cover:
-    """A selector for each device, given by pool: these select nothing else, whatever is published later."""
+    """Make a selector for each device, given by pool: these select nothing else, whatever is published later."""
     return Cover(driver, everything=False, rest=tuple(sorted(wanted.items())))
 
 
@@ -89,7 +89,7 @@ def cover_of(
     shapes: Mapping[DeviceNameSet, int],
     wanted: Mapping[str, DeviceNameSet],
 ) -> Cover:
-    """The fewest selectors for the devices that are wanted, by pool; a pool that wants none may be left out.
+    """Find the fewest selectors for the devices wanted, by pool; a pool that wants none may be left out.
 
     `published` are the devices of each pool of the driver, `shapes` how many pools have just these devices.
     """
@@ -125,7 +125,7 @@ def _device_count(shapes: Mapping[DeviceNameSet, int]) -> int:
 def _whole_columns(
     groups: Mapping[tuple[DeviceNameSet, DeviceNameSet], Sequence[str]], shapes: Mapping[DeviceNameSet, int]
 ) -> set[str]:
-    """The device names that are wanted in each pool that has them."""
+    """Return the device names that are wanted in each pool that has them."""
     left = Counter(shapes)
     partial: set[str] = set()
     for (names, own), found in groups.items():
@@ -138,13 +138,13 @@ def _whole_columns(
 
 
 def _through(crossing: Mapping[DeviceNameSet, Sequence[str]]) -> tuple[set[str], set[str]]:
-    """The fewest pools and device names through all cells, given as the pools that have a set of columns each."""
+    """Find the fewest pools and device names through all cells, given as the pools of each set of columns."""
     few = {pool: sorted(names) for names, found in crossing.items() for pool in sorted(found)[: len(names) + 1]}
     return _fewest_lines(few)
 
 
 def _fewest_lines(crossing: Mapping[str, Sequence[str]]) -> tuple[set[str], set[str]]:
-    """The fewest rows and columns through all cells, given as the columns of each row: a minimum vertex cover."""
+    """Find the fewest rows and columns through all cells, the columns of each row: a minimum vertex cover."""
     row_of: dict[str, str] = {}
     """The row with which a column is matched."""
     for row in crossing:
@@ -165,7 +165,7 @@ def _fewest_lines(crossing: Mapping[str, Sequence[str]]) -> tuple[set[str], set[
 
 
 def _augment(crossing: Mapping[str, Sequence[str]], start: str, row_of: dict[str, str]) -> None:
-    """Matches one more row with a column, if that can be done by moving others; breadth first, so without recursion."""
+    """Match one more row with a column, if that can be done by moving others; breadth first, so without recursion."""
     came_from: dict[str, str] = {}
     """For each column that was reached, the row from which it was."""
     queue = [start]
@@ -182,7 +182,7 @@ def _augment(crossing: Mapping[str, Sequence[str]], start: str, row_of: dict[str
 
 
 def _move(free: str, came_from: Mapping[str, str], row_of: dict[str, str]) -> None:
-    """Along the path back: each row takes the column by which it was left, and frees the one that it had."""
+    """Go back along the path: each row takes the column by which it was left, and frees the one that it had."""
     had = {row: column for column, row in row_of.items()}
     column: str | None = free
     while column is not None:

@@ -54,7 +54,7 @@ class PatchExpansion(msgspec.Struct, frozen=True):
 def expansion(
     pools: Pools, patches: Iterable[ResourceSlicePatch], effective: EffectiveDevices, ceiling: int = RULES_MAX
 ) -> dict[str, PatchExpansion]:
-    """The rules of each patch by its name, for what `effective_devices` found in these pools for these patches.
+    """Return the rules of each patch by its name, for what `effective_devices` found in these pools for these patches.
 
     A patch whose filter has only names becomes one rule a taint with that very selector, so it holds for devices that
     are yet to be published as well. Where another patch takes precedence on some of the devices there are the fewest
@@ -72,12 +72,12 @@ def expansion(
 
 
 def has_only_names(selector: DeviceSelector) -> bool:
-    """Says whether a filter selects whatever has its names, published or not."""
+    """Tell whether a filter selects whatever has its names, published or not."""
     return selector.device_class_name is None and not selector.selectors
 
 
 def _won_by(effective: EffectiveDevices) -> dict[tuple[str, Origin], list[DeviceId]]:
-    """The devices on which a patch's taint counts, by patch and taint."""
+    """Return the devices on which a patch's taint counts, by patch and taint."""
     won: dict[tuple[str, Origin], list[DeviceId]] = defaultdict(list)
     for address, device in effective.devices.items():
         for origin, patch in device.origins.items():
@@ -112,7 +112,7 @@ def _rules(
 def rules_of_taint(
     patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector], *, softened: bool
 ) -> Iterator[ExpandedRule]:
-    """The rules that put a taint of a patch, given by name, on what the selectors select.
+    """Yield the rules that put a taint of a patch, given by name, on what the selectors select.
 
     `softened`: our worker evicts pods for them, as it does for rules that were softened.
     """
@@ -124,7 +124,7 @@ def rules_of_taint(
 
 
 def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:
-    """Whether the controller may have written a rule for a patch: name, taint, and names within those of the filter."""
+    """Tell whether the controller may have written a rule for a patch: name, taint, and the filter's names."""
     own = patch.filter or DeviceSelector()
     within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
     sets = any(is_same_taint(rule.taint, each) for each in taints_of_patch(patch))
@@ -132,7 +132,7 @@ def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bo
 
 
 def annotations_of(taint: DeviceTaint) -> dict[str, str]:
-    """Data, description and rate of a taint, where our own evictor finds them on a rule (N-9 to N-12)."""
+    """Return data, description and rate of a taint, where our evictor finds them on a rule (N-9 to N-12)."""
     extras = taint.extras
     if extras is None:
         return {}

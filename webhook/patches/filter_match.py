@@ -36,12 +36,12 @@ class Fleet:
         self._sets: dict[DeviceNameSet, DeviceNameSet] = {}
 
     def of(self, pool: PoolId) -> DeviceNameSet:
-        """The devices of a pool; none of one that is not known."""
+        """Return the devices of a pool; none of one that is not known."""
         driver, name = pool
         return self._published[driver].get(name, NO_DEVICES) if driver in self._published else NO_DEVICES
 
     def put(self, pool: PoolId, names: DeviceNameSet | None) -> bool:
-        """A pool has these devices, or is gone; returns whether that is new."""
+        """Note the devices of a pool, or that it is gone; return whether that is new."""
         driver, name = pool
         known = self._published[driver].get(name)
         if known == names:
@@ -62,11 +62,11 @@ class Fleet:
         return True
 
     def forget_unused(self) -> None:
-        """Drops sets of devices that no pool has any more."""
+        """Drop sets of devices that no pool has any more."""
         self._sets = {each: each for shapes in self._shapes.values() for each in shapes}
 
     def named(self, selector: DeviceSelector) -> Iterator[tuple[PoolId, DeviceNameSet]]:
-        """The pools with devices that have the names in a selector, and which these are."""
+        """Yield the pools with devices that have the names in a selector, and which these are."""
         drivers = [selector.driver] if selector.driver is not None else sorted(self._published)
         for driver in drivers:
             pools = self._published.get(driver, {})
@@ -77,7 +77,7 @@ class Fleet:
                     yield (driver, name), own
 
     def cover(self, driver: str, wanted: Mapping[str, DeviceNameSet]) -> Cover:
-        """The fewest selectors for devices of a driver, given by pool."""
+        """Return the fewest selectors for devices of a driver, given by pool."""
         return cover_of(driver, self._published[driver], self._shapes[driver], wanted)
 
 
@@ -104,7 +104,7 @@ class FilterMatch:
         self._faults: dict[PoolId, tuple[SelectorFaults, ...]] = {}
 
     def compile(self, classes: Mapping[str, DeviceClassSelectors], compiling: Compiling | None = None) -> bool:
-        """Reads the class and the selectors; returns whether something else may be selected than before.
+        """Read the class and the selectors; return whether something else may be selected than before.
 
         `compiling` has what other filters share with this one.
         """
@@ -125,7 +125,7 @@ class FilterMatch:
         return [(each.where, each.expression) for each in self.tests.placed]
 
     def concerns(self, pool: PoolId) -> bool:
-        """Whether it may select devices of a pool, by its names and by the driver that its first selector wants."""
+        """Tell whether it may select devices of a pool, by its names and the driver of its first selector."""
         driver, name = pool
         return (
             self.selector.driver in (None, driver) and self.selector.pool in (None, name) and self.tests.concern(driver)
@@ -138,7 +138,7 @@ class FilterMatch:
     # --- what it selects -------------------------------------------------------------------------
 
     def selected_in(self, pool: PoolId, fleet: Fleet) -> DeviceNameSet:
-        """The devices that it selects in a pool, by name."""
+        """Return the devices that it selects in a pool, by name."""
         if self.unusable:
             return NO_DEVICES
         if not self.plain:
@@ -149,7 +149,7 @@ class FilterMatch:
         return names if device is None else names & {device}
 
     def selected(self, fleet: Fleet) -> Iterator[tuple[PoolId, DeviceNameSet]]:
-        """All pools where it selects devices, and which."""
+        """Yield all pools where it selects devices, and which."""
         if self.unusable:
             return iter(())
         return fleet.named(self.selector) if self.plain else iter(list(self._selected.items()))
@@ -160,7 +160,7 @@ class FilterMatch:
         return () if self.unusable else summed_faults([each for found in self._faults.values() for each in found])
 
     def put(self, pool: PoolId, found: Found) -> tuple[bool, bool]:
-        """It selects these devices of a pool; returns whether these are others, and whether the faults are."""
+        """Note the devices that it selects of a pool; return whether these are others, and whether the faults are."""
         names, faults = found.names, _faults_in(pool, found.failed) if found.failed else ()
         other = self._selected.get(pool, NO_DEVICES) != names
         other_faults = self._faults.get(pool, ()) != faults
@@ -175,7 +175,7 @@ class FilterMatch:
         return other, other_faults
 
     def known(self) -> set[PoolId]:
-        """The pools for which something is kept."""
+        """Return the pools for which something is kept."""
         return self._selected.keys() | self._faults.keys()
 
 
@@ -202,7 +202,6 @@ class SelectorFaults(NamedTuple):
 
 
 def _faults_in(pool: PoolId, failed: Mapping[tuple[str, str], Sequence[str]]) -> tuple[SelectorFaults, ...]:
-    """Return those of one pool, by selector."""
     found: list[SelectorFaults] = []
     for (where, detail), names in failed.items():
         first = [FaultExample(DeviceId(*pool, each), detail) for each in heapq.nsmallest(EXAMPLES_MAX, names)]
@@ -211,7 +210,7 @@ def _faults_in(pool: PoolId, failed: Mapping[tuple[str, str], Sequence[str]]) ->
 
 
 def summed_faults(faults: Iterable[SelectorFaults]) -> tuple[SelectorFaults, ...]:
-    """Those of several pools together, by selector."""
+    """Return those of several pools together, by selector."""
     counts: dict[str, int] = {}
     examples: dict[str, list[FaultExample]] = {}
     for each in faults:
@@ -228,7 +227,7 @@ class FaultNotes:
         self._said: dict[str, dict[str, str]] = {}
 
     def due(self, uid: str, faults: Sequence[SelectorFaults]) -> list[str]:
-        """The texts of Events that are due for a patch, by its uid, now that these are all of its faults."""
+        """Return the texts of Events that are due for a patch, by its uid, now that these are all of its faults."""
         before = self._said.pop(uid, {})
         now = {each.where: str(each) for each in faults}
         if now:

@@ -47,7 +47,7 @@ class FilterMemo:
         go_on: Callable[[], bool],
         wanted: Collection[PoolId] | None = None,
     ) -> Mapping[PoolId, frozenset[str]] | None:
-        """The devices that the filter selects, by pool; None if `go_on` said no before all were asked.
+        """Return the devices that the filter selects, by pool; None if `go_on` said no before all were asked.
 
         `wanted`: the pools in question, if not all are. Raises: CannotFilterError, and what `go_on` raises.
         """
@@ -70,7 +70,7 @@ class FilterMemo:
             self._forget()
 
     def _forget(self) -> None:
-        """Only so much is remembered, but always what was asked about last."""
+        """Forget all but so much, and never what was asked about last."""
         pools = sum([each.remembered for each in self._filters.values()])
         characters = sum([len(text) for _, expressions in self._filters for text in expressions])
         while len(self._filters) > 1 and (
@@ -81,7 +81,7 @@ class FilterMemo:
             characters -= sum(map(len, expressions))
 
     def step(self, pools: Pools) -> bool:
-        """Goes on a little with what the last question has left, or another; returns whether there was anything."""
+        """Go on a little with what the last question has left, or another; return whether there was anything."""
         if self._rest is None:
             matched = next((each for each in reversed(self._filters.values()) if not each.complete), None)
             if matched is None:
@@ -105,12 +105,12 @@ class _Matched:
         self.complete = False
 
     def found(self, wanted: Collection[PoolId] | None) -> Mapping[PoolId, frozenset[str]]:
-        """What it selects in these pools."""
+        """Return what it selects in these pools."""
         known = self._pools if wanted is None else [each for each in wanted if each in self._pools]
         return {identity: names for identity in known if (names := self._pools[identity][1])}
 
     def work(self, pools: Pools, wanted: Collection[PoolId] | None) -> Iterator[bool]:
-        """Asks every device of the pools that are not known as they are; a little at each step, until it ends.
+        """Ask every device of the pools that are not known as they are; a little at each step, until it ends.
 
         Where only some are `wanted`, the others are left for another time.
         """

@@ -68,7 +68,7 @@ class PlacedTest(NamedTuple):
 def placed_expressions(
     selector: DeviceSelector, classes: Mapping[str, DeviceClassSelectors]
 ) -> tuple[tuple[str, str], ...]:
-    """Where the selectors of a filter stand, those of its class first, and what they are. Raises: CannotFilterError."""
+    """Return where the selectors of a filter stand, its class's first, and each text. Raises: CannotFilterError."""
     wanted = selector.device_class_name
     if selector.unknown:
         fields = ", ".join(field for field, _ in selector.unknown)
@@ -89,7 +89,7 @@ def placed_expressions(
 def tests_of(
     selector: DeviceSelector, classes: Mapping[str, DeviceClassSelectors], compiles: CompilesSelectors
 ) -> tuple[PlacedTest, ...]:
-    """The tests of a filter, those of its class first. Raises: CannotFilterError."""
+    """Return the tests of a filter, those of its class first. Raises: CannotFilterError."""
     found: list[PlacedTest] = []
     for where, expression in placed_expressions(selector, classes):
         try:
@@ -123,7 +123,7 @@ class SeenDevices:
         self._seen: dict[DeviceId, SelectedDevice] = {}
 
     def of(self, device: PublishedDevice) -> SelectedDevice:
-        """The device as selectors see it."""
+        """Show the device as selectors see it."""
         address = device.address
         seen = self._seen.get(address)
         if seen is None:
@@ -136,7 +136,7 @@ class SeenDevices:
         return seen
 
     def forget(self) -> None:
-        """Devices of a name that was seen may be others from now on."""
+        """Forget devices that were seen: those of a name may be others from now on."""
         self._seen.clear()
 
 
@@ -153,7 +153,7 @@ class DeviceSelectors:
         self._seen = seen or SeenDevices()
 
     def __call__(self, expression: str) -> DeviceTest:
-        """The test of devices that the expression is. Raises: CannotCompileError."""
+        """Make the test of devices that the expression is. Raises: CannotCompileError."""
         selector = compile_selector(expression)
         if isinstance(selector, SelectorFault):
             raise CannotCompileError(selector.detail)
@@ -177,13 +177,13 @@ class SharedSelectors:
         self._seen = SeenDevices()
 
     def make(self) -> DeviceSelectors:
-        """Those of one filter."""
+        """Return those of one filter."""
         return DeviceSelectors(seen=self._seen)
 
     def seen(self, device: PublishedDevice) -> SelectedDevice:
-        """A device as the selectors see it."""
+        """Return a device as the selectors see it."""
         return self._seen.of(device)
 
     def forget(self) -> None:
-        """The devices that are asked about from now on are others."""
+        """Forget what was seen: the devices that are asked about from now on are others."""
         self._seen.forget()

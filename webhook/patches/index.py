@@ -35,7 +35,7 @@ _NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
 
 
 def origins_of(patch: ResourceSlicePatch) -> list[Origin]:
-    """What it sets on devices, taints only."""
+    """Return what a patch sets on devices, taints only."""
     return [Origin("taint", taint.key, taint.effect) for taint in taints_of_patch(patch)]
 
 
@@ -58,13 +58,13 @@ class Contests:
         return len(self._work)
 
     def enter(self, patch: ResourceSlicePatch) -> None:
-        """A patch is there; mark the pools in which it selects devices."""
+        """Add a patch; mark the pools in which it selects devices."""
         for origin in origins_of(patch):
             self._entrants[origin][patch.meta.name] = patch
             self._ranked.pop(origin, None)
 
     def leave(self, patch: ResourceSlicePatch) -> None:
-        """A patch is gone; mark the pools in which it selected devices."""
+        """Remove a patch; mark the pools in which it selected devices."""
         name = patch.meta.name
         for origin in origins_of(patch):
             del self._entrants[origin][name]
@@ -75,7 +75,7 @@ class Contests:
                 self._left.pop(origin, None)
 
     def mark(self, origins: Iterable[Origin], pools: Iterable[PoolId]) -> None:
-        """Something that was selected in these pools, or who selects, changed."""
+        """Note that something that was selected in these pools, or who selects, changed."""
         pools = list(pools)
         for origin in origins:
             if len(self._entrants.get(origin, ())) > 1 or self._left.get(origin):
@@ -83,11 +83,11 @@ class Contests:
                     self._work[origin, pool] = None
 
     def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
-        """The pools in which a patch loses devices that it selects to others, and which devices are left to it."""
+        """Return the pools in which a patch loses devices that it selects to others, and what is left to it."""
         return self._left[origin].get(patch, _NOTHING_LOST) if origin in self._left else _NOTHING_LOST
 
     def step(self, selected_in: Callable[[str, PoolId], DeviceNameSet]) -> set[str]:
-        """Looks at one pool; returns the patches to which other devices are left there than before."""
+        """Look at one pool; return the patches to which other devices are left there than before."""
         origin, pool = next(iter(self._work))
         del self._work[origin, pool]
         taken: DeviceNameSet = NO_DEVICES
@@ -177,21 +177,21 @@ class PatchIndex:
         )
 
     def take_changed(self) -> set[str]:
-        """The patches, by name, whose standing may have changed since the last time; also those that are gone."""
+        """Return the patches, by name, whose standing may have changed since the last time; also those gone."""
         found, self._changed = self._changed, set()
         return found
 
     def take_changed_pools(self) -> set[PoolId]:
-        """The pools that have changed since the last time."""
+        """Return the pools that have changed since the last time."""
         found, self._changed_pools = self._changed_pools, set()
         return found
 
     def match_of(self, patch: str) -> FilterMatch:
-        """What the filter of a patch selects. Raises: KeyError."""
+        """Return what the filter of a patch selects. Raises: KeyError."""
         return self._matches[self._patches[patch].filter or NO_FILTER]
 
     def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
-        """As `Contests.left_of`."""
+        """Do as `Contests.left_of`."""
         return self._contests.left_of(origin, patch)
 
     def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
@@ -206,20 +206,20 @@ class PatchIndex:
         )
 
     def slices_of(self, pool: PoolId) -> Sequence[ResourceSlice]:
-        """The slices of a pool, of its newest generation that was there in full."""
+        """Return the slices of a pool, of its newest generation that was there in full."""
         return self._views.get(pool, ())
 
     # --- changes ---------------------------------------------------------------------------------
 
     def apply_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """A slice came, changed or went."""
+        """Note that a slice came, changed or went."""
         self._pools.apply(old, new)
         for each in (old, new):
             if each is not None:
                 self._to_read[each.driver, each.pool] = None
 
     def apply_class(self, name: str, new: DeviceClassSelectors | None) -> None:
-        """A DeviceClass came, changed or, if it is None, went."""
+        """Note that a DeviceClass came, changed or, if it is None, went."""
         self._classes.pop(name, None)
         if new is not None:
             self._classes[name] = new
@@ -230,7 +230,7 @@ class PatchIndex:
                 self._to_rematch[match.selector] = None
 
     def apply_patch(self, name: str, new: ResourceSlicePatch | None) -> None:
-        """A patch came, changed or, if it is None, went."""
+        """Note that a patch came, changed or, if it is None, went."""
         old = self._patches.get(name)
         if old is not None and new is not None and _meaning(old) == _meaning(new):
             self._patches[name] = new
@@ -266,7 +266,7 @@ class PatchIndex:
             del self._matches[match.selector]
 
     def _rematch(self, selector: DeviceSelector) -> None:
-        """A filter was compiled: every pool is matched with it again."""
+        """Match every pool again with a filter that was compiled."""
         del self._to_rematch[selector]
         match = self._matches.get(selector)
         if match is None:
@@ -284,7 +284,7 @@ class PatchIndex:
     # --- the work --------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Does a little of what is left; returns whether there was anything. Usually takes far less than 1 ms."""
+        """Do a little of what is left; return whether there was anything. Usually takes far less than 1 ms."""
         if self._current is not None:
             self._go_on(self._current)
         elif self._to_read:
@@ -301,7 +301,7 @@ class PatchIndex:
         return True
 
     def _forget_kinds(self) -> None:
-        """They are of use while many pools are matched; a few cost little, and cannot pile up from day to day."""
+        """Forget what is of use while many pools are matched, so that it does not pile up from day to day."""
         if self._kinds.forget():
             self._open = None
             for match in self._matches.values():
@@ -311,7 +311,7 @@ class PatchIndex:
         return self.match_of(patch).selected_in(pool, self.fleet)
 
     def _read(self, identity: PoolId) -> None:
-        """Finds out what a pool has now, and who has to look at it again."""
+        """Find out what a pool has now, and who has to look at it again."""
         del self._to_read[identity]
         if self._open is not None and self._open.pool == identity:
             self._open = None
@@ -336,7 +336,7 @@ class PatchIndex:
                 self._queue(identity, match.selector)
 
     def _match(self, identity: PoolId) -> None:
-        """Begins to match a pool with the next filter that has to be."""
+        """Begin to match a pool with the next filter that has to be."""
         filters = self._to_match[identity]
         selector = next(iter(filters))
         del filters[selector]
@@ -368,7 +368,7 @@ class PatchIndex:
             self._changed |= match.patches
 
     def _asked(self, match: FilterMatch, identity: PoolId) -> Iterator[Found | None]:
-        """As `FilterTests.ask`, once the pool is open and its shape is known."""
+        """Ask as `FilterTests.ask`, once the pool is open and its shape is known."""
         opened = self._open
         if opened is None or opened.pool != identity:
             opened = yield from self._opened(identity)
@@ -401,7 +401,7 @@ class PatchIndex:
 
 
 def _view(pool: Pool) -> tuple[ResourceSlice, ...]:
-    """What counts of a pool that was not seen in full so far.
+    """Return what counts of a pool that was not seen in full so far.
 
     After a start in the middle of a generation, slices of the one before are those that are still to be replaced.
     """
@@ -421,12 +421,12 @@ def _view(pool: Pool) -> tuple[ResourceSlice, ...]:
 
 
 def _contents(view: Iterable[ResourceSlice]) -> list[object]:
-    """What filters and hardware scopes see of slices."""
+    """Return what filters and hardware scopes see of slices."""
     return [(each.raw_devices, each.counter_sets, each.devices, each.meta.annotations.get(ORIGINALS)) for each in view]
 
 
 def _meaning(patch: ResourceSlicePatch) -> Iterable[object]:
-    """All but its metadata, such as the version that a written status leaves."""
+    """Return all but its metadata, such as the version that a written status leaves."""
     return (
         patch.meta.uid,
         patch.filter,

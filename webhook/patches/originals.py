@@ -80,7 +80,7 @@ Kept = Mapping[Setting, Overridden]
 
 
 def kept_in(annotation: str | None) -> dict[str, dict[Setting, Overridden]]:
-    """What an annotation holds, by device. What is not of our making is left out: anything may have been written there.
+    """Read what an annotation holds, by device, without what is not of our making: anything may be in there.
 
     None, and what cannot be read at all, holds nothing.
     """
@@ -89,7 +89,7 @@ def kept_in(annotation: str | None) -> dict[str, dict[Setting, Overridden]]:
 
 
 def rewrites_in(annotation: str | None) -> int:
-    """How often a slice with this annotation was rewritten, if it says so; else 0."""
+    """Return how often a slice with this annotation was rewritten, if it says so; else 0."""
     found = _decoded(annotation).get("rewrites")
     return found if isinstance(found, int) else 0
 
@@ -138,12 +138,12 @@ def _is_value(kind: str, value: dict[str, JSON] | UnsetType | None) -> bool:
 
 
 def _is_of(wanted: type, value: JSON) -> bool:
-    """Python takes a boolean for a number too."""
+    """Check the type of a value; Python takes a boolean for a number too."""
     return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
 
 
 def annotation_of(kept: Mapping[str, Kept], rewrites: int = 0) -> str:
-    """The annotation that holds this; empty if there is nothing to hold."""
+    """Write the annotation that holds this; empty if there is nothing to hold."""
     devices: dict[str, Any] = {}
     for device, settings in kept.items():
         for (kind, name), value in settings.items():
@@ -153,7 +153,7 @@ def annotation_of(kept: Mapping[str, Kept], rewrites: int = 0) -> str:
 
 
 def written_devices(value: ResourceSlice) -> list[tuple[str, dict[str, JSON]]]:
-    """The devices of a slice in order, by name, as they were written; empty objects where that was not kept."""
+    """Return the devices of a slice in order, by name, as they were written; empty objects where that was not kept."""
     raw = value.raw_devices
     if isinstance(raw, bytes):
         raw = msgspec.json.decode(raw)
@@ -165,13 +165,13 @@ def written_devices(value: ResourceSlice) -> list[tuple[str, dict[str, JSON]]]:
 
 
 def content_of(device: dict[str, JSON]) -> dict[str, JSON]:
-    """Where everything but the name is: v1beta1 has it a level deeper."""
+    """Return where everything but the name is: v1beta1 has it a level deeper."""
     basic = device.get(BASIC)
     return basic if isinstance(basic, dict) else device
 
 
 def settings_of(device: dict[str, JSON]) -> dict[Setting, JSON]:
-    """The attributes and capacities of a device as a slice of any version has them, without what is no object."""
+    """Return the attributes and capacities of a device, of a slice of any version, without what is no object."""
     content = content_of(device)
     return {
         Setting(kind, name): value
@@ -182,7 +182,7 @@ def settings_of(device: dict[str, JSON]) -> dict[Setting, JSON]:
 
 
 def with_settings(device: dict[str, JSON], settings: Settings) -> dict[str, JSON]:
-    """The device with these attributes and capacities and no others."""
+    """Return the device with these attributes and capacities and no others."""
     if isinstance(device.get(BASIC), dict):
         return {**device, BASIC: with_settings(device[BASIC], settings)}
     rest = {name: value for name, value in device.items() if name not in (ATTRIBUTES, CAPACITY)}
@@ -192,7 +192,7 @@ def with_settings(device: dict[str, JSON], settings: Settings) -> dict[str, JSON
 
 
 def published_settings(sent: Settings, kept: Kept) -> dict[Setting, JSON]:
-    """What the driver means by what it sent, or by what is stored: echoes are replaced by the originals."""
+    """Return what the driver means by what it sent, or by what is stored: echoes are replaced by the originals."""
     settings = dict(sent)
     for setting, value in kept.items():
         if value.echoes(sent.get(setting), setting.kind):
@@ -201,7 +201,7 @@ def published_settings(sent: Settings, kept: Kept) -> dict[Setting, JSON]:
 
 
 def put(settings: dict[Setting, JSON], setting: Setting, value: JSON) -> None:
-    """Sets a value; None takes it away."""
+    """Set a value; None takes it away."""
     if value is None:
         settings.pop(setting, None)
     else:

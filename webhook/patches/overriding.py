@@ -106,7 +106,7 @@ class Rewritten(NamedTuple):
 
 
 def overrides_of(device: PatchedDevice) -> dict[Origin, Override]:
-    """What patches set on a device."""
+    """Return what patches set on a device."""
     found: dict[Origin, Override] = {}
     for origin, patch in device.origins.items():
         if origin.kind == "attribute":
@@ -117,7 +117,7 @@ def overrides_of(device: PatchedDevice) -> dict[Origin, Override]:
 
 
 def arrived(new: ResourceSlice, stored: ResourceSlice | None, *, same_spec: bool = False) -> Arrived:
-    """What is sent, and what the driver means by it. `same_spec`: the specification is what is stored.
+    """Return what is sent, and what the driver means by it. `same_spec`: the specification is what is stored.
 
     A driver never sends what is stored already, unless a look earlier in the same request has put that back and dropped
     the annotation. The annotation comes with what is sent, as drivers change what they have read; one without is that
@@ -152,7 +152,7 @@ def overridden(
     faults: Faults = lambda _: (),
     limit_bytes: int = ORIGINALS_MAX_BYTES,
 ) -> Rewritten:
-    """What to store of a slice under the overrides of its devices. `ranking`: names of patches, the first wins most.
+    """Return what to store of a slice with overrides of its devices. `ranking`: names of patches, the first wins.
 
     Where the overrides would make a device invalid, or where the originals would take too much room, patches are
     refused, the last ones first. Another patch that sets the same does not take their place.
@@ -180,7 +180,7 @@ def overridden(
 
 
 def changed_settings(new: ResourceSlice, result: Rewritten) -> Iterator[tuple[int, Setting, JSON]]:
-    """What is to be changed in a slice as it was sent: the position of the device, a setting, and its value or None.
+    """Yield what is to be changed in a slice as it was sent: the device's position, a setting, and its value.
 
     A quantity that is only written in another way is not changed.
     """
@@ -195,12 +195,12 @@ def changed_settings(new: ResourceSlice, result: Rewritten) -> Iterator[tuple[in
 
 
 def _set_by(kind: str, value: JSON) -> JSON:
-    """What a patch set so that this came of it."""
+    """Return what a patch set so that this came of it."""
     return value["value"] if kind == CAPACITY and value is not None else value
 
 
 def _by_written_name(driver: str, published: Settings, overrides: DeviceOverrides) -> dict[Setting, Override]:
-    """What overrides make of the settings that have their names, with or without the driver's domain.
+    """Return what overrides make of the settings that have their names, with or without the driver's domain.
 
     A setting that the driver does not have gets its full name, unless it would be removed.
     """
@@ -225,7 +225,7 @@ def _valid(
     ranking: Sequence[str],
     faults: Faults,
 ) -> tuple[dict[Setting, Override], dict[str, str]]:
-    """The overrides that leave the device valid, and why the others are refused, by patch."""
+    """Return the overrides that leave the device valid, and why the others are refused, by patch."""
     refused: dict[str, str] = {}
     left = dict(wanted)
     known: set[str] | None = None
@@ -249,7 +249,7 @@ def _valid(
 def _beyond(
     wanted: Mapping[str, Mapping[Setting, Override]], found: Arrived, ranking: Sequence[str], limit_bytes: int
 ) -> list[str]:
-    """The patches whose originals do not fit, by what they take at most: so it does not change with what is kept."""
+    """Return the patches whose originals do not fit, by what they take at most, so regardless of what is kept."""
     taken: dict[str, int] = defaultdict(int)
     for device, settings in wanted.items():
         for setting, override in settings.items():
@@ -273,7 +273,7 @@ class _Rewriting:
         self._kept: dict[str, dict[Setting, Overridden]] = {}
 
     def device(self, device: str, wanted: Mapping[Setting, Override]) -> Settings:
-        """The settings of a device."""
+        """Return the settings of a device."""
         published, known = self._found.published[device], self._found.kept[device]
         settings = dict(published)
         kept = self._kept[device] = {}
@@ -287,14 +287,14 @@ class _Rewriting:
         return settings
 
     def _next(self, setting: Setting, value: Overridden, override: Override | None) -> Overridden | None:
-        """What is known of a value once this is stored; None if nothing need be."""
+        """Return what is known of a value once this is stored; None if nothing need be."""
         now = UNSET if override is None else override.value
         own = now is UNSET or same(setting.kind, now, value.was)
         sent = value.sent if self._found.touched else UNSET if own else now
         return None if own and sent is UNSET else Overridden(value.was, now, sent)
 
     def kept(self, limit_bytes: int) -> Mapping[str, Kept]:
-        """All that is known if there is room; else the values that are overridden now, which always fit."""
+        """Return all that is known if there is room; else the values that are overridden now, which always fit."""
         if len(annotation_of(self._kept).encode()) <= limit_bytes:
             return self._kept
         return {

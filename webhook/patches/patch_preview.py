@@ -35,7 +35,7 @@ class PatchChange(NamedTuple):
 
 
 def patch_changes(effective: EffectiveDevices, patch: ResourceSlicePatch) -> Iterator[PatchChange]:
-    """Everything that the patch sets, device by device, in the order of the patch."""
+    """Yield everything that the patch sets, device by device, in the order of the patch."""
     origins = [
         *[Origin("attribute", each.name) for each in patch.attributes],
         *[Origin("capacity", each.name) for each in patch.capacity],
@@ -75,7 +75,7 @@ def patch_preview(
     in_tree: bool,
     now: datetime,
 ) -> Preview:
-    """What the rules of a patch would do to the users of devices, from `now` on; `devices` are those it selects.
+    """Return what the rules of a patch would do to the users of devices, from `now` on; `devices` are those it selects.
 
     As for a slice, taints that do nothing are judged only if all of them do nothing.
     """

@@ -57,7 +57,7 @@ class PatchReach(msgspec.Struct, frozen=True):
 
 
 def always() -> bool:
-    """For callers that may take as long as they like."""
+    """Return True, for callers that may take as long as they like."""
     return True
 
 
@@ -73,7 +73,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     unpublished: Sequence[tuple[str, str, str]] = (),
     among: DeviceSelector | None = None,
 ) -> PatchReach:
-    """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
+    """Return what the patch taints in these pools, beside the other known patches. `check` may raise to stop.
 
     `judged`: also what it would taint if patches were gone that do less to the same pods, or do it later, as nothing
     is asked when they go; and everywhere what evicts and was added before this time. A patch that needs more than a
@@ -117,7 +117,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
 def _rivals(
     patch: ResourceSlicePatch, known: KnownPatches, judged: datetime | None, check: Check
 ) -> Iterator[tuple[ResourceSlicePatch, frozenset[Origin]]]:
-    """Patches that may win over the patch, with the taints in question."""
+    """Yield patches that may win over the patch, with the taints in question."""
     for other in in_steps(known.patches.values(), check):
         shared = _contested(other, patch, judged)
         if shared and _may_win(other, patch):
@@ -137,7 +137,7 @@ class _Matching:
     def selected(
         self, patch: ResourceSlicePatch, wanted: Collection[PoolId] | None
     ) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """The devices of a patch in these pools (None: in all); None if that takes too long.
+        """Return the devices of a patch in these pools (None: in all); None if that takes too long.
 
         Raises: CannotFilterError.
         """
@@ -156,7 +156,7 @@ class _Matching:
     def of_rival(
         self, rival: ResourceSlicePatch, wanted: Collection[PoolId], unpublished: Sequence[tuple[str, str, str]]
     ) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """The same of a rival, with the unpublished ones that it names; none where its filter cannot be judged.
+        """Do the same for a rival, with unpublished devices that it names; none where its filter cannot be judged.
 
         It is not applied then.
         """
@@ -183,7 +183,7 @@ def _reach(
     taken: Mapping[Origin, Mapping[PoolId, AbstractSet[str]]],
     unpublished: Sequence[tuple[str, str, str]],
 ) -> PatchReach:
-    """The rules for what is left of the devices where other patches take theirs.
+    """Return the rules for what is left of the devices where other patches take theirs.
 
     If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else. If it
     has, those count that a newer generation of their pool does not show yet: the controller goes by the one before.
@@ -209,7 +209,7 @@ def _reach(
 
 
 def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tuple[DeviceSelector, ...]:
-    """The fewest selectors for those that are published, if not `singly`, and one for each other."""
+    """Return the fewest selectors for those that are published, if not `singly`, and one for each other."""
     known, others = list[DeviceId](), list[DeviceId]()
     for each in devices:
         pool = pools.get((each.driver, each.pool))
@@ -229,7 +229,7 @@ def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[Device
 
 
 def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> Mapping[Origin, list[DeviceSelector]]:
-    """What the stored rules of a patch select, by taint. Others may write marks of ours, but not for themselves."""
+    """Return what a patch's stored rules select, by taint. Others may write our marks, but not for themselves."""
     found: dict[Origin, list[DeviceSelector]] = defaultdict(list)
     for rule in stored:
         ours = rule.origin.patch and rule.origin.belongs_to == patch.meta.uid != ""
@@ -239,7 +239,7 @@ def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> M
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
-    """A rule for each taint with the filter as it stands, for where it cannot be evaluated."""
+    """Make a rule for each taint with the filter as it stands, for where it cannot be evaluated."""
     selectors = (patch.filter or DeviceSelector(),)
     return _rules(patch, [(taint, selectors) for taint in taints_of_patch(patch)])
 
@@ -251,7 +251,7 @@ def added_rules(
     pools: Pools,
     usual_rates: Iterable[float],
 ) -> tuple[DeviceTaintRule, ...]:
-    """Of the rules of an updated patch those that act and do more than its rules did before.
+    """Return the rules of an updated patch that act and do more than its rules did before.
 
     A rule that has the patch's own filter counts as a whole if it is wider than before, as a rule of its own does. Of
     a filter with a class or CEL only the devices count that are new.
@@ -282,7 +282,7 @@ def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: 
 
 
 def patch_skips_a_step(new: ResourceSlicePatch, old: ResourceSlicePatch | None) -> bool:
-    """Whether any of its taints evicts what the patch was never stored for without evicting; see `skips_a_step`."""
+    """Tell whether any taint evicts what the patch was never stored for without that; see `skips_a_step`."""
     before = (None, *(() if old is None else nominal_rules(old)))
     return any(all(skips_a_step(rule, was) for was in before) for rule in nominal_rules(new))
 
@@ -305,7 +305,7 @@ def judged_whole(new: ResourceSlicePatch, old: ResourceSlicePatch, known: Iterab
 
 
 def _evicting_taints(patch: ResourceSlicePatch) -> frozenset[tuple[str, str]]:
-    """Keys and values of its taints that evict pods."""
+    """Return keys and values of the taints of a patch that evict pods."""
     rules = nominal_rules(patch)
     return frozenset([(each.taint.key, each.taint.value) for each in rules if each.effective_effect == NO_EXECUTE])
 
@@ -319,7 +319,7 @@ def _is_no_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: tuple[f
 
 
 def _by_taint(rules: Iterable[DeviceTaintRule]) -> dict[Origin, list[DeviceTaintRule]]:
-    """The rules that act."""
+    """Return the rules that act."""
     found: dict[Origin, list[DeviceTaintRule]] = {}
     for rule in rules:
         if rule.effective_effect in EFFECT_RANK:
@@ -340,7 +340,7 @@ def _has_only_names(patch: ResourceSlicePatch) -> bool:
 
 
 def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
-    """Whether the other may select the same devices, and outranks the patch. One that is being deleted sets nothing."""
+    """Tell whether the other may select the same devices, and outranks the patch. A deleted one sets nothing."""
     return (
         other.meta.name != patch.meta.name
         and not other.deleting
@@ -350,7 +350,7 @@ def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
 
 
 def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, judged: datetime | None) -> frozenset[Origin]:
-    """The taints that both set; if they are `judged`, only those that do at least as much in the other."""
+    """Return the taints that both set; if they are `judged`, only those that do at least as much in the other."""
     theirs = {(taint.key, taint.effect): taint for taint in taints_of_patch(other)}
     both = [(each, theirs.get((each.key, each.effect))) for each in taints_of_patch(patch)]
     return frozenset(

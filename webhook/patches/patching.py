@@ -87,7 +87,7 @@ class EffectiveDevices(msgspec.Struct, frozen=True):
 
 
 def by_precedence(patches: Iterable[ResourceSlicePatch]) -> list[ResourceSlicePatch]:
-    """The patch that wins comes first: by priority, then the older, then by name (P-11, P-14).
+    """Order patches: the one that wins comes first, by priority, then the older, then by name (P-11, P-14).
 
     A patch without creation time is one that is yet to be created, and so the youngest.
     """
@@ -95,7 +95,7 @@ def by_precedence(patches: Iterable[ResourceSlicePatch]) -> list[ResourceSlicePa
 
 
 def taints_of_patch(patch: ResourceSlicePatch) -> tuple[DeviceTaint, ...]:
-    """Its taints, of the same key and effect only the last: a later entry overwrites an earlier one (P-22)."""
+    """Return its taints, of the same key and effect only the last, as a later entry overwrites (P-22)."""
     return tuple({(taint.key, taint.effect): taint for taint in patch.taints}.values())
 
 
@@ -106,7 +106,7 @@ def effective_devices(
     compiles: CompilesSelectors,
     check: Check = unchecked,
 ) -> EffectiveDevices:
-    """What the patches make of the newest generation of all pools. `check` is called now and then, and may raise.
+    """Return what patches make of the newest generation of all pools. `check`, called now and then, may raise.
 
     Of two patches with the same name the last counts.
     """
@@ -132,7 +132,7 @@ def effective_devices(
 
 
 def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origin, DeviceTaint]]:
-    """What a patch sets: attributes (None removes one) and capacities, and taints."""
+    """Return what a patch sets: attributes (None removes one) and capacities, and taints."""
     values: dict[Origin, JSON] = {}
     for attribute in patch.attributes:
         if len(attribute.kinds) == 1:  # else it has no value, and validation has said so
@@ -155,7 +155,7 @@ class _Overlay:
         self._origins: dict[Origin, str] = {}
 
     def add(self, patch: str, values: Mapping[Origin, JSON], taints: Mapping[Origin, DeviceTaint]) -> None:
-        """What the next patch sets (see `_settings`)."""
+        """Add what the next patch sets (see `_settings`)."""
         origins = self._origins
         for origin, value in values.items():
             if origin not in origins:
@@ -196,7 +196,7 @@ class _Matching:
         self._published: dict[PoolId, dict[str, PublishedDevice]] = {}
 
     def devices(self, patch: ResourceSlicePatch) -> Iterator[PublishedDevice]:
-        """The devices for which all that the filter names holds (P-2)."""
+        """Yield the devices for which all that the filter names holds (P-2)."""
         selector = patch.filter or _NO_FILTER
         try:
             tests = tests_of(selector, self._classes, self._compile)

@@ -43,7 +43,7 @@ class PublishedDevice(msgspec.Struct, frozen=True):
 
 
 def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]:
-    """The devices of a pool's newest generation, each name once, with the taints that the slices put on them.
+    """Yield the devices of a pool's newest generation, each name once, with the taints that the slices put on them.
 
     What patches override in the slices themselves is not published (P-15): there the driver's own values count.
     """
@@ -51,7 +51,7 @@ def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]
 
 
 def published_by_slice(identity: PoolId, pool: Pool) -> Iterator[list[PublishedDevice]]:
-    """Yields the same slice by slice. Each is read when it is asked for, which may take some milliseconds."""
+    """Yield the same slice by slice. Each is read when it is asked for, which may take some milliseconds."""
     driver, name = identity
     newest, taints = pool.newest, pool.devices
     last = {device.name: value for value in newest for device in value.devices}
@@ -70,7 +70,7 @@ def published_by_slice(identity: PoolId, pool: Pool) -> Iterator[list[PublishedD
 
 
 def _contents(value: ResourceSlice) -> Iterator[tuple[str, dict[str, JSON]]]:
-    """Each device's name and what stands in it, a level deeper in v1beta1; nothing where that was not kept."""
+    """Yield each device's name and what stands in it, a level deeper in v1beta1; nothing where that was not kept."""
     overridden = kept_in(value.meta.annotations.get(ORIGINALS))
     for name, raw in written_devices(value):
         content = content_of(raw)
@@ -85,7 +85,7 @@ def _entries(content: Mapping[str, JSON], field: str) -> list[tuple[str, JSON]]:
 
 
 def _qualified(driver: str, entries: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    """Values by qualified name; what is no object is left out.
+    """Return values by qualified name; what is no object is left out.
 
     Of a name that is given both with and without the driver's domain the former counts.
     """
@@ -95,10 +95,10 @@ def _qualified(driver: str, entries: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 
 def qualified_name(driver: str, name: str) -> str:
-    """The name of an attribute or capacity with its domain."""
+    """Return the name of an attribute or capacity with its domain."""
     return name if "/" in name else f"{driver}/{name}"
 
 
 def _capacity(value: JSON) -> JSON:
-    """A capacity as an object; before v1beta1 it was the quantity itself."""
+    """Return a capacity as an object; before v1beta1 it was the quantity itself."""
     return value if isinstance(value, dict) else {"value": value}

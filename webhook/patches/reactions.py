@@ -85,7 +85,7 @@ class OutcomeCounts:
         """Devices that the limit keeps from getting a rule, or a stricter one."""
 
     def outcome(self, reaction: Reaction, devices: int, limit: int | None) -> ReactionOutcome:
-        """The figures, with a sentence about them."""
+        """Return the figures, with a sentence about them."""
         return ReactionOutcome(
             *(reaction.name, reaction.driver, self.active, self.quiet, self.unpublished, self.waiting),
             *(len(self.held_back), devices, limit, self._message(reaction, devices, limit)),
@@ -158,7 +158,7 @@ def react(
     sights: FirstSights,
     check: Check = unchecked,
 ) -> ReactionPass:
-    """The rules of reactions as they should be at this time; `sights` are brought up to it.
+    """Return the rules of reactions as they should be at this time; bring `sights` up to it.
 
     `rules` may be all rules of the cluster. They have to include what the caller has written and its watch has not
     shown yet; otherwise more than `maxDevices` may come of several passes. `check` is called now and then, and may
@@ -188,7 +188,7 @@ def react(
 
 
 def _placed(rule: ReactionRule, named: Mapping[str, DeviceTaintRule]) -> ReactionRule:
-    """The rule under a name that no rule holds which is being deleted: that may last for ever."""
+    """Return the rule under a name that no rule holds which is being deleted: that may last for ever."""
     while rule.name in named and named[rule.name].deleting:
         rule = structs.replace(rule, number=rule.number + 1)
     return rule
@@ -197,7 +197,7 @@ def _placed(rule: ReactionRule, named: Mapping[str, DeviceTaintRule]) -> Reactio
 def _writes(
     wanted: Iterable[ReactionRule], named: Mapping[str, DeviceTaintRule], now: datetime
 ) -> Iterator[ReactionWrite]:
-    """What has to be written. Of a rule of another author under that name nothing is left that changes what it does."""
+    """Yield what has to be written. Nothing that changes what it does stays of another author's rule of that name."""
     for rule in wanted:
         stored = named.get(rule.name)
         if stored is None:
@@ -216,7 +216,7 @@ def _timed(rule: ReactionRule, added: datetime | None, now: datetime) -> DeviceT
 
 
 def quiet_seconds(reaction: Reaction, returns: int) -> float:
-    """How long a taint has to be gone until it is over, if it came back that often before.
+    """Return how long a taint has to be gone until it is over, if it came back that often before.
 
     As long as it had to last, but at least a minute; doubled with each return, but not beyond an hour unless it is
     longer than that to begin with.
@@ -259,7 +259,7 @@ class _Pass:
         self.next_seconds: float | None = None
 
     def go_on(self, noted: ReactionRule) -> None:
-        """A rule that is there: what is left of its reasons, and what has been added to them."""
+        """Judge a rule that is there: what is left of its reasons, and what has been added to them."""
         address = noted.address
         signals = self._signals.get(address, {})
         pool = self._pools.get((address.driver, address.pool))
@@ -274,7 +274,7 @@ class _Pass:
             self.left_alone.append(noted)
 
     def _kept_level(self, reason: ReactionReason, noted: ReactionRule, signal: Signal | None) -> ReactionLevel:
-        """What a reason that was noted asks for: no more than the rule does, unless its taint is there and has lasted.
+        """Return what a noted reason asks for: no more than the rule does, unless its taint is there and lasted.
 
         What the policy now wants, and its limit forbids, leaves the rule as it is.
         """
@@ -287,7 +287,7 @@ class _Pass:
         return wanted if overdue >= 0 else noted.level
 
     def begin(self, check: Check) -> None:
-        """Rules for devices that have none, those whose taints have lasted longest first."""
+        """Make rules for devices that have none, those whose taints have lasted longest first."""
         fresh = [
             (max(self._overdue(reason.id, signals[reason.id]) for reason in due), address, due)
             for address, signals in self._signals.items()
@@ -301,7 +301,7 @@ class _Pass:
                 self.rules[address] = rule
 
     def outcome_of(self, reaction: Reaction) -> ReactionOutcome:
-        """What one reaction has come to."""
+        """Return what one reaction has come to."""
         devices = self._devices.get(reaction.driver, 0)
         return self._counts[reaction.name].outcome(reaction, devices, self._limits[reaction.name])
 
@@ -310,7 +310,7 @@ class _Pass:
     def _kept(
         self, reason: ReactionReason, address: DeviceId, signals: Mapping[ReasonId, Signal], *, alive: bool
     ) -> ReactionReason | None:
-        """The reason as it is now; None if it is over."""
+        """Return the reason as it is now; None if it is over."""
         reaction = self._reactions.get(reason.id.reaction)
         if (
             reaction is None
@@ -342,7 +342,7 @@ class _Pass:
         return structs.replace(reason, clear=clear)
 
     def _due(self, signals: Mapping[ReasonId, Signal], known: set[ReasonId]) -> list[ReactionReason]:
-        """New reasons: taints that have lasted long enough."""
+        """Return new reasons: taints that have lasted long enough."""
         due = []
         for id_, signal in signals.items():
             if id_ in known:
@@ -356,7 +356,7 @@ class _Pass:
         return due
 
     def _overdue(self, id_: ReasonId, signal: Signal) -> float:
-        """Seconds since the taint has lasted long enough; below zero before."""
+        """Return seconds since the taint has lasted long enough; below zero before."""
         return (self._now - signal.since).total_seconds() - self._reactions[id_.reaction].for_seconds
 
     def _again_in(self, seconds: float) -> None:
@@ -367,7 +367,7 @@ class _Pass:
     def _settled(
         self, address: DeviceId, kept: list[ReactionReason], level: ReactionLevel | None, due: list[ReactionReason]
     ) -> ReactionRule | None:
-        """The device's rule; None without reasons. `level` is what the reasons that it had come to.
+        """Return the device's rule; None without reasons. `level` is what the reasons that it had come to.
 
         A new reason that would need more than its reaction may do is left out.
         """
@@ -379,7 +379,7 @@ class _Pass:
         return ReactionRule(address, max(levels), tuple(reasons)) if levels else None
 
     def _level(self, reason: ReactionReason, address: DeviceId, reached: ReactionLevel | None) -> ReactionLevel | None:
-        """What the reason's reaction does to the device; None if its limit forbids it.
+        """Return what the reason's reaction does to the device; None if its limit forbids it.
 
         What the device's rule does already, `reached`, needs no room within the limit.
         """

@@ -127,7 +127,7 @@ class ReactionRule(msgspec.Struct, frozen=True):
 
 
 def noted_on(rule: DeviceTaintRule) -> ReactionRule | None:
-    """A rule of a reaction with what it says of itself; None for all rules that no reaction would have written.
+    """Read a rule of a reaction with what it says of itself; None for rules that no reaction would have written.
 
     What it does is read from the rule. Where the annotation cannot be read, or is about another device, the rule counts
     as one without reasons.
@@ -182,7 +182,7 @@ def _encoded(rule: ReactionRule) -> str:
 
 
 def _bounded(reasons: Iterable[ReactionReason]) -> list[ReactionReason]:
-    """The reasons in the order of their ids; of too many, those that are still there, and then the oldest."""
+    """Return the reasons in the order of their ids; of too many, those that are still there, and then the oldest."""
     kept = sorted(reasons, key=lambda each: (each.clear is not None, each.since, each.id))[:REASONS_MAX]
     return sorted(kept, key=lambda each: each.id)
 
@@ -193,7 +193,7 @@ def _described(reasons: Iterable[ReactionReason]) -> str:
 
 
 def _decoded(text: str) -> tuple[DeviceId | None, tuple[ReactionReason, ...]]:
-    """The device that the annotation is about, and the reasons; None and no reason if it cannot be read."""
+    """Decode the device that the annotation is about, and the reasons; None and no reason if it cannot be read."""
     try:
         written = msgspec.json.decode(text, type=_WrittenRule)
     except (msgspec.MsgspecError, UnicodeError):  # half surrogates are no UTF-8
@@ -270,7 +270,7 @@ class FirstSights:
     def signals_in(
         self, pools: Pools, reactions: Iterable[Reaction], now: datetime, check: Check = unchecked
     ) -> Signals:
-        """The taints that the reactions go by, on published devices. One that was not there the last time begins now.
+        """Return the taints on published devices that the reactions go by. A new one begins now.
 
         Of several taints of one key on a device the one that was seen first counts. A device that only slices of an
         older generation show is not forgotten: its pool is being published again. `check` is called now and then, and
@@ -297,7 +297,7 @@ class FirstSights:
 
 
 def shown_in(pools: Pools, devices: Iterable[DeviceId], check: Check = unchecked) -> set[DeviceId]:
-    """Those that slices of their pools list, also slices of a generation that is being replaced."""
+    """Return those that slices of their pools list, also slices of a generation that is being replaced."""
     asked = set(devices)
     found: set[DeviceId] = set()
     for driver, name in {(each.driver, each.pool) for each in asked}:
@@ -310,7 +310,7 @@ def shown_in(pools: Pools, devices: Iterable[DeviceId], check: Check = unchecked
 def _taints_in(
     pools: Pools, reactions: Iterable[Reaction], check: Check
 ) -> Mapping[DeviceId, Mapping[ReasonId, Sequence[_Taint]]]:
-    """What the reactions go by. A taint for a device that no slice lists is for no device, and never for its pool."""
+    """Return what the reactions go by. A taint for an unlisted device is for none, and never for its pool."""
     matchers: dict[str, list[SignalMatcher]] = defaultdict(list)
     for reaction in reactions:
         matchers[reaction.driver].append(SignalMatcher(reaction))

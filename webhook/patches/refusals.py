@@ -12,7 +12,7 @@ MOST_SECONDS: Final = 60.0
 
 
 def again_seconds(times: int) -> float:
-    """The wait after that many refusals in a row, one at least: 1, 2, 4 ... seconds, then a minute."""
+    """Return the wait after that many refusals in a row, one at least: 1, 2, 4 ... seconds, then a minute."""
     return exponential_seconds(times - 1, 1.0, MOST_SECONDS, lambda: 0.0)  # only the leader writes
 
 
@@ -28,14 +28,14 @@ class RefusalCounts:
         self._known: dict[str, _Refusal] = {}
 
     def refused(self, key: str, version: Hashable) -> float:
-        """It was refused in this version; returns the seconds until it is to be tried again."""
+        """Count a refusal in this version; return the seconds until it is to be tried again."""
         known = self._known.get(key)
         times = known.times + 1 if known is not None and known.version == version else 1
         self._known[key] = _Refusal(version, times)
         return again_seconds(times)
 
     def forget(self, key: str) -> None:
-        """It was accepted, or is gone."""
+        """Forget what was accepted, or is gone."""
         self._known.pop(key, None)
 
 
@@ -57,25 +57,25 @@ class WriteAttempts:
         self._known: dict[str, _Attempt] = {}
 
     def tried(self, name: str, wanted: Hashable, seconds: float, refused: str = "") -> None:
-        """An attempt to give an object what is wanted of it was answered; `refused` is why not, if it was refused."""
+        """Note the answer to an attempt to give an object what is wanted; `refused` is why not, if it was refused."""
         known = self._current(name, wanted, seconds)
         self._known[name] = _Attempt(wanted, known.times + 1 if known is not None else 1, seconds, refused)
 
     def left_seconds(self, name: str, wanted: Hashable, seconds: float) -> float:
-        """How long it has to wait still; zero or less if it may be written."""
+        """Return how long it has to wait still; zero or less if it may be written."""
         known = self._current(name, wanted, seconds)
         return 0.0 if known is None else known.at + again_seconds(known.times) - seconds
 
     def refused(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Which of these were refused the last time, and why."""
+        """Return which of these were refused the last time, and why."""
         return {name: known.refused for name in names if (known := self._known.get(name)) and known.refused}
 
     def expire(self, seconds: float) -> None:
-        """Drops what is no longer tried."""
+        """Drop what is no longer tried."""
         self._known = {name: each for name, each in self._known.items() if _is_recent(each, seconds)}
 
     def clear(self) -> None:
-        """Everything may be tried at once, as what decides about it has changed."""
+        """Let everything be tried at once, as what decides about it has changed."""
         self._known.clear()
 
     def _current(self, name: str, wanted: Hashable, seconds: float) -> _Attempt | None:

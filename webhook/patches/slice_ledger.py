@@ -48,7 +48,7 @@ class SliceLedger:
     # --- changes ---------------------------------------------------------------------------------
 
     def apply_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """A slice came, changed or went."""
+        """Note that a slice came, changed or went."""
         if new is not None:
             self._slices[new.meta.name] = new
             self._open[new.meta.name] = None
@@ -58,7 +58,7 @@ class SliceLedger:
             self._enter(old.meta.name, None)
 
     def apply_patch(self, name: str, new: ResourceSlicePatch | None) -> None:
-        """A patch came, changed or, if it is None, went."""
+        """Note that a patch came, changed or, if it is None, went."""
         old = self._patches.get(name)
         if new is not None and not (new.attributes or new.capacity):
             new = None
@@ -73,7 +73,7 @@ class SliceLedger:
             self._look_at(either)
 
     def apply_class(self, name: str, new: DeviceClassSelectors | None) -> None:
-        """A DeviceClass came, changed or, if it is None, went."""
+        """Note that a DeviceClass came, changed or, if it is None, went."""
         if self._classes.get(name) == new:
             return
         self._classes.pop(name, None)
@@ -85,7 +85,7 @@ class SliceLedger:
         )
 
     def _look_at(self, patches: list[ResourceSlicePatch]) -> None:
-        """Slices that these patches may concern by their names."""
+        """Look again at slices that these patches may concern by their names."""
         if patches:
             self._current = None
             for name, value in self._slices.items():
@@ -107,14 +107,14 @@ class SliceLedger:
         return bool(self._open)
 
     def take(self, most: int) -> list[ResourceSlice]:
-        """The next slices to look at; whatever changes from now on has them looked at once more."""
+        """Take the next slices to look at; whatever changes from now on has them looked at once more."""
         names = list(islice(self._open, most))
         for name in names:
             del self._open[name]
         return [self._slices[name] for name in names]
 
     def put(self, value: ResourceSlice, work: SliceWork) -> None:
-        """What came of a slice that was taken; nothing if it has changed since, as then it comes again."""
+        """Note what came of a slice that was taken; nothing if it has changed since, as then it comes again."""
         name = value.meta.name
         if self._slices.get(name) is value:
             patched = {patch: number for patch, number in work.patched.items() if number}
@@ -144,7 +144,7 @@ class SliceLedger:
         return frozenset(self._touch)
 
     def take_changed(self) -> set[str]:
-        """Patches, by name, whose outcome has changed since the last time; maybe some that are gone."""
+        """Return patches, by name, whose outcome has changed since the last time; maybe some that are gone."""
         found, self._changed = self._changed, set()
         for name in found - self._patches.keys():
             if not self._of_patch.get(name):
@@ -152,7 +152,7 @@ class SliceLedger:
         return found
 
     def pending(self, slices: Iterable[str]) -> set[str]:
-        """The patches that are not in these slices yet."""
+        """Return the patches that are not in these slices yet."""
         return {patch for name in slices if name in self._entries for patch in self._entries[name].patches}
 
     def sets(self, patch: str) -> bool:
@@ -160,7 +160,7 @@ class SliceLedger:
         return patch in self._patches
 
     def of(self, patch: str) -> PatchInSlices:
-        """What has become of a patch."""
+        """Return what has become of a patch."""
         patched, pending, beyond = 0, [], []
         invalid: dict[str, tuple[Refusal, ...]] = {}
         for name in self._of_patch.get(patch, ()):
@@ -179,5 +179,5 @@ class SliceLedger:
 
 
 def _meaning(patch: ResourceSlicePatch) -> tuple[object, ...]:
-    """All that slices depend on."""
+    """Return all that slices depend on."""
     return patch.filter, patch.priority, patch.attributes, patch.capacity, patch.created

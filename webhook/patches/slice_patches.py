@@ -42,13 +42,13 @@ class SlicePatches(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, patches: Iterable[ResourceSlicePatch], classes: Mapping[str, DeviceClassSelectors]) -> SlicePatches:
-        """Those of all patches that matter here."""
+        """Return those of all patches that matter here."""
         return cls(tuple(by_precedence([each for each in patches if each.attributes or each.capacity])), classes)
 
     def overrides(
         self, found: Arrived, compiles: CompilesSelectors, check: Check = unchecked
     ) -> Mapping[str, DeviceOverrides]:
-        """What is set on each device of a slice, judged by what its driver publishes (P-15).
+        """Return what is set on each device of a slice, judged by what its driver publishes (P-15).
 
         `check` is called now and then, and may raise.
         """
@@ -96,7 +96,7 @@ def slice_work(
     faults_of: FaultsOf,
     check: Check = unchecked,
 ) -> SliceWork:
-    """The work on slices as they are stored, with their devices. `check` is called now and then, and may raise."""
+    """Return the work on slices as they are stored, and their devices. `check`, called now and then, may raise."""
     touch: list[str] = []
     refused: dict[str, tuple[Refusal, ...]] = {}
     patched = Counter(dict.fromkeys(patches.ranking, 0))

@@ -52,7 +52,7 @@ class PatchInSlices(NamedTuple):
     """Slices that are still to be written; what it sets there is not in `patched`."""
 
     def condition(self, problems: Mapping[str, str]) -> Condition:
-        """Without time and generation. `problems`: why slices could not be written, by name."""
+        """Make the condition, without time and generation. `problems`: why slices were not written, by name."""
         reason, parts = "", []
         if self.beyond:
             reason = TOO_MANY_ORIGINALS
@@ -75,7 +75,7 @@ class PatchInSlices(NamedTuple):
 
 
 def _named(slices: Collection[str], shown: Mapping[str, str] | None = None) -> str:
-    """The first slices, each as it is shown or by its name, and how many more there are."""
+    """Return the first slices, each as it is shown or by its name, and how many more there are."""
     texts = [(shown or {}).get(name, name) for name in heapq.nsmallest(EXAMPLES_MAX, slices)]
     more = len(slices) - len(texts)
     return ", ".join(texts) + (f" and {more} more" if more else "")
@@ -99,7 +99,7 @@ class Standing(NamedTuple):
 
 
 def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
-    """That of a patch, which exists, once the index has nothing left to do. Raises: KeyError."""
+    """Return the standing of a patch that exists, once the index has nothing left to do. Raises: KeyError."""
     patch, match = index.patches[name], index.match_of(name)
     selected = sum([len(names) for _, names in match.selected(index.fleet)])
     if match.unusable:
@@ -140,7 +140,7 @@ class _Covers:
         self._known: dict[frozenset[tuple[PoolId, DeviceNameSet]], list[Cover]] = {}
 
     def of(self, left: Mapping[PoolId, DeviceNameSet]) -> list[Cover]:
-        """The covers by driver; `left` are the pools in which other devices count than the filter selects."""
+        """Return the covers by driver; `left` are the pools in which other devices count than the filter selects."""
         key = frozenset(left.items())
         if key not in self._known:
             wanted: dict[str, dict[str, DeviceNameSet]] = defaultdict(dict)
@@ -187,7 +187,7 @@ class ExpansionOutcome(NamedTuple):
 def status_of(
     stored: StoredPatch, standing: Standing, ceiling: int, outcome: ExpansionOutcome, now: datetime
 ) -> PatchStatus:
-    """What the status should say; the times of conditions whose status did not change stay."""
+    """Return what the status should say; the times of conditions whose status did not change stay."""
     complete = standing.needed <= ceiling and not outcome.refused and not outcome.failed
     known = {each.type: each for each in stored.status.conditions}
     conditions = [_expanded(standing, ceiling, outcome), _evaluated(standing)]
@@ -240,5 +240,5 @@ def _dated(new: Condition, old: Condition | None, generation: int, now: datetime
 
 
 def reason_of(conditions: Iterable[Condition]) -> str:
-    """The reason of the condition Expanded."""
+    """Return the reason of the condition Expanded."""
     return next((each.reason for each in conditions if each.type == EXPANDED), "")

@@ -112,7 +112,7 @@ class StoredRule(msgspec.Struct, frozen=True):
 
 
 def own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
-    """Those that a StoredRule keeps."""
+    """Return those that a StoredRule keeps."""
     return {name: value for name, value in (labels or {}).items() if name in (PATCH_LABEL, HARDWARE_LABEL)}
 
 
@@ -125,7 +125,7 @@ _OF_SOFTENING: Final = (EVICT, SOFTENED_FROM)
 
 
 def own_annotations(owner: RuleOwner) -> tuple[str, ...]:
-    """The annotations of an owner's rules that are as it says; others are left alone."""
+    """Return the annotations of an owner's rules that are as it says; others are left alone."""
     return _OF_SIBLINGS if owner.label == HARDWARE_LABEL else _OF_PATCHES
 
 
@@ -202,7 +202,7 @@ def _free_name(first: str, stored: Mapping[str, StoredRule]) -> str:
 
 
 def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
-    """Since when devices have each taint: the oldest rule says."""
+    """Return since when devices have each taint, by the oldest rule."""
     found: dict[tuple[str, str, str], datetime] = {}
     for each in owned:
         taint = each.rule.taint
@@ -224,7 +224,7 @@ def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
 
 
 def _compared(known: StoredRule, wanted: RuleApply) -> tuple[str, ...]:
-    """The annotations that have to be as they are wanted.
+    """Return the annotations that have to be as they are wanted.
 
     Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied, but
     a rule of another author under this name keeps nothing that changes what it does.
@@ -250,7 +250,7 @@ def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
 
 
 def kept_over_ceiling(deletes: Iterable[StoredRule], taints: Iterable[DeviceTaint]) -> tuple[StoredRule, ...]:
-    """The rules that stay where a patch needs more than it may have: those whose taint the patch still sets.
+    """Return the rules that stay where a patch needs more than it may have: those whose taint the patch still sets.
 
     To delete them would open all devices of a patch because a few have been added to them.
     """
