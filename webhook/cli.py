@@ -33,7 +33,7 @@ _INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb. Returns 0 for fine, 1 for findings, 2 for wrong usage, unreadable input or no cluster."""
+    """Run one verb. Returns 0 for fine, 1 for findings, 2 for wrong usage, unreadable input or no cluster."""
     if sys.stderr is not None:  # messages quote files and servers
         write_raw = sys.stderr.write
         sys.stderr.write = lambda text: write_raw(steady(text))  # type: ignore[method-assign]
@@ -65,7 +65,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:
-    """Suggestions for the words of a command line, by kubectl's protocol for plugins (`kubectl_complete-dtaint`)."""
+    """Suggest words of a command line, by kubectl's protocol for plugins (`kubectl_complete-dtaint`)."""
     # Late, as every verb: nothing else needs them.
     from webhook.commands.completion import suggestions_for  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def _run(verb: str, words: Sequence[str]) -> int:
 
 
 def _verb_first(words: Sequence[str]) -> list[str]:
-    """The words with kubectl's global flags moved behind the verb, since kubectl also accepts them before it."""
+    """Return the words with kubectl's global flags moved behind the verb, since kubectl also accepts them before it."""
     at = 0
     while at < len(words) and words[at].partition("=")[0] in _ANYWHERE:
         at += 1 if "=" in words[at] else 2

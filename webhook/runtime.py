@@ -39,7 +39,7 @@ CATCH_UP_SECONDS: Final = 1.0
 
 
 async def _nothing() -> None:
-    """For stages that need no start or no stop."""
+    """Do nothing, for stages that need no start or no stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Stage:
 
 
 def side_by_side(stages: Iterable[Stage]) -> list[Stage]:
-    """The same stages, with the work of all begun before the start of any is waited for.
+    """Return the same stages, with the work of all begun before the start of any is waited for.
 
     One that cannot go on then does not keep the others from doing their part, and from saying what they lack.
     """
@@ -80,11 +80,11 @@ class Stages:
         self._hurried = False
 
     def stop(self) -> None:
-        """Begins the orderly end."""
+        """Begin the orderly end."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Starts the stages in order, waits for `stop` or a signal, stops them in reverse.
+        """Start the stages in order, wait for `stop` or a signal, stop them in reverse.
 
         What a stage raised comes out in an exception group, after the others have stopped.
         """
@@ -111,7 +111,7 @@ class Stages:
         log.info("stopped")
 
     def _signalled(self, number: signal.Signals, task: asyncio.Task[None]) -> None:
-        """The first signal stops in order; a second one, or one before everything runs, cuts waiting short."""
+        """Stop in order on the first signal; cut waiting short on a second, or on one before everything runs."""
         self._hurried = self._stopping.is_set() or not self._started
         log.info("stopping", extra={"signal": signal.Signals(number).name, "hurry": self._hurried})
         self.stop()
@@ -120,7 +120,7 @@ class Stages:
 
 
 def _hung_up() -> None:
-    """SIGHUP asks daemons to reload their files, which happens automatically here; by default it ends the process."""
+    """Log that there is nothing to reload: SIGHUP asks daemons for that, and by default ends the process."""
     log.info("nothing to reload: policy, certificates and keys are reloaded automatically", extra={"signal": "SIGHUP"})
 
 
@@ -154,7 +154,7 @@ async def _for_ever(stage: Stage) -> None:
 
 
 def run(stages: Stages) -> None:
-    """Runs stages on a loop of their own (uvloop: half the time per request that asyncio's own loop takes).
+    """Run stages on a loop of their own (uvloop: half the time per request that asyncio's own loop takes).
 
     SIGUSR1 writes every thread's stack to stderr, also while the loop is stuck.
     """
@@ -164,7 +164,7 @@ def run(stages: Stages) -> None:
 
 
 def lag_stage(observe: Callable[[float], None]) -> Stage:
-    """A stage that reports, four times a second, by how many seconds the event loop was late.
+    """Make a stage that reports, four times a second, by how many seconds the event loop was late.
 
     All reviews run on this loop, so each of them is late by as much.
     """
@@ -199,7 +199,7 @@ class LoopMonitor:
         return now - self._beat_at < STALL_SECONDS and now - self._stalled_until >= CATCH_UP_SECONDS
 
     async def run(self) -> NoReturn:
-        """Beats until it is cancelled."""
+        """Beat until it is cancelled."""
         while True:
             self._beat()
             await asyncio.sleep(_LAG_SECONDS)
@@ -214,14 +214,14 @@ class LoopMonitor:
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """What is at the bottom of nested exception groups."""
+    """Return what is at the bottom of nested exception groups."""
     if isinstance(error, BaseExceptionGroup):
         return [cause for inner in error.exceptions for cause in causes(inner)]
     return [error]
 
 
 def settle_memory() -> None:
-    """Excludes objects that start-up left from garbage collection, and runs it less often.
+    """Exclude objects that start-up left from garbage collection, and run it less often.
 
     Reviews create almost no cycles, so the collector mostly walks live objects: measured as 1 to 3 us of a small review
     and 15 us of a large one. Eviction plans come by the ten thousand and have no cycles; with Python's own thresholds

@@ -409,7 +409,7 @@ def _identity(row: Row) -> tuple[object, ...]:
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Define the flags of the verb."""
     parser = IntermixedLine(
         program("list"),
         "Lists the devices that are tainted, one line for each taint: those in slices, those of rules, and those of\n"

@@ -56,7 +56,7 @@ _FOLDERS: Final = frozenset({"diff", "doctor", "explain", "preview", "status", "
 
 
 def module_of(verb: str) -> str:
-    """The module that runs a verb."""
+    """Return the module that runs a verb."""
     if verb in DAEMONS:
         return f"webhook.daemons.{verb}"
     module = f"webhook.commands.{verb.replace('-', '_')}"
@@ -64,7 +64,7 @@ def module_of(verb: str) -> str:
 
 
 def command_line_of(verb: str, program: str = PROGRAM) -> CommandLine:
-    """The command line of a verb. A daemon's calls itself `program`; others know by what name they were called."""
+    """Return the command line of a verb. A daemon's has the name `program`; others know how they were called."""
     if verb in DAEMONS:
         module = importlib.import_module(f"webhook.config.{DAEMONS[verb]}")
         made: CommandLine = getattr(module, f"{verb}_command_line")(program)

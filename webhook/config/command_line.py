@@ -17,7 +17,7 @@ _PLUGIN: Final = "kubectl-"
 
 
 def program(verb: str = "") -> str:
-    """The name this was called by, with the verb; kubectl's plugins are called `kubectl x`, not `kubectl-x`."""
+    """Return the name this was called by, with the verb; kubectl's plugins: `kubectl x`, not `kubectl-x`."""
     called = Path(sys.argv[0]).name.removesuffix(".exe")
     # kubectl takes "_" in a plugin's file name for "-", and needs an ending for programs on Windows
     name = f"kubectl {called.removeprefix(_PLUGIN).replace('_', '-')}" if called.startswith(_PLUGIN) else PROGRAM
@@ -56,7 +56,7 @@ class CommandLine(argparse.ArgumentParser):
             self.register("action", "store", _StoreOnce)
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """As argparse does, but if `type` raises ValueError, its message is shown after the value."""
+        """Do as argparse does, but show the message of a ValueError that `type` raises after the value."""
         if "type" in options:
             options["type"] = _complaining(options["type"])
         return super().add_argument(*names, **options)
@@ -64,7 +64,7 @@ class CommandLine(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]  # argparse also has an overload for namespaces of other types
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """As argparse does, but a misspelt flag is reported before any other error."""
+        """Do as argparse does, but report a misspelt flag before any other error."""
         words = sys.argv[1:] if args is None else list(args)
         complaint = misspelt(self, words)
         if complaint is not None:
@@ -72,18 +72,18 @@ class CommandLine(argparse.ArgumentParser):
         return self.parse_intermixed_args(words, namespace) if self.intermixed else super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Prints the error in one line, and the usage without flags in the next."""
+        """Print the error in one line, and the usage without flags in the next."""
         usage = usage_of(self.prog, self._actions)
         self.exit(2, f"{self.prog}: {message}\nusage: {usage} (--help lists flags and examples)\n")
 
 
 def usage_of(program: str, actions: Iterable[argparse.Action]) -> str:
-    """Returns the program with its arguments."""
+    """Return the program with its arguments."""
     return " ".join([program, "[FLAGS]", *[str(each.metavar) for each in actions if not each.option_strings]])
 
 
 def wrapped(text: str, width: int, first: str = "", other: str = "") -> list[str]:
-    """Returns lines of whole words; a list or path that is longer than a line is cut after commas and slashes."""
+    """Return lines of whole words; a list or path that is longer than a line is cut after commas and slashes."""
     room = width - len(other)
     words = [each if len(each) <= room else re.sub(r"([,/])(?=.)", "\\1\0 ", each) for each in text.split()]
     lines = textwrap.wrap(
@@ -101,7 +101,7 @@ class _WholeWords(argparse.HelpFormatter):
     """Help as wide as the terminal. Lines that begin with spaces are commands, which go on after a backslash."""
 
     def add_usage(self, _: Any, actions: Iterable[argparse.Action], *__: Any) -> None:
-        """In short: the flags are listed right below."""
+        """Leave the flags out, as they are listed right below."""
         usage = f"usage: {usage_of(self._prog, actions)}"
         self._add_item(lambda: "\n".join(wrapped(usage, self._width, other="  ")) + "\n\n", [])
 
@@ -139,7 +139,7 @@ class _StoreOnce(argparse.Action):
 
 
 def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A parser of `config.texts` for argparse, which hides the text of a ValueError."""
+    """Make a parser of `config.texts` for argparse, which hides the text of a ValueError."""
 
     def parsed(text: str) -> Any:
         try:
@@ -151,13 +151,13 @@ def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean X or Y?`, or nothing where there is no such name, or many."""
+    """Return `; did you mean X or Y?`, or nothing where there is no such name, or many."""
     names = nearest(word, known)
     return f"; did you mean {names}?" if names else ""
 
 
 def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
-    """An error for the first long flag that the command line does not know; None if it knows all."""
+    """Return an error for the first long flag that the command line does not know; None if it knows all."""
     known = list(parser._option_string_actions)  # noqa: SLF001 -- argparse has no other way to list them
     for word in words:
         if word == "--":

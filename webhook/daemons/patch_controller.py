@@ -82,7 +82,7 @@ def _is_news(known: StoredRule, new: StoredRule) -> bool:
 
 
 def _in_question(stored: StoredRule) -> StoredRule:
-    """A rule without what changes all the time: the evictors write its status."""
+    """Return a rule without what changes all the time: the evictors write its status."""
     meta = structs.replace(stored.rule.meta, resource_version="")
     return structs.replace(stored, rule=structs.replace(stored.rule, meta=meta, conditions=()))
 
@@ -127,23 +127,23 @@ class PatchController:
     # --- changes ---------------------------------------------------------------------------------
 
     def observe_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """A slice came, changed or went."""
+        """Note that a slice came, changed or went."""
         self.index.apply_slice(old, new)
         self._wake()
 
     def observe_class(self, name: str, new: DeviceClassSelectors | None) -> None:
-        """A DeviceClass came, changed or, if it is None, went."""
+        """Note that a DeviceClass came, changed or, if it is None, went."""
         self.index.apply_class(name, new)
         self._wake()
 
     def observe_patch(self, name: str, new: StoredPatch | None) -> None:
-        """A patch came, changed or went. One that is being deleted sets nothing any more."""
+        """Note that a patch came, changed or went. One that is being deleted sets nothing any more."""
         self._look_at(self.book.put_patch(name, new))
         self.index.apply_patch(name, new.patch if new is not None and not new.deleting else None)
         self._wake()
 
     def observe_rule(self, name: str, new: StoredRule | None) -> None:
-        """A rule came, changed or went. One that this process wrote comes again, maybe after a later version."""
+        """Note that a rule came, changed or went. One written here comes again, maybe after a later version."""
         known = self.book.rules.get(name)
         if known is not None and new is not None and not _is_news(known, new):
             return
@@ -160,7 +160,7 @@ class PatchController:
         return bool(seen) and not is_newer(written.meta.resource_version, seen)
 
     def look_at_patches(self, names: Iterable[str]) -> None:
-        """The status of these patches may have to say something else."""
+        """Note that the status of these patches may have to say something else."""
         patches = self.book.patches
         self._look_at([patches[name].meta.uid for name in names if name in patches])
 
@@ -175,7 +175,7 @@ class PatchController:
     # --- the work --------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        """Works until it is cancelled."""
+        """Work until it is cancelled."""
         await together(self._index_loop.run(), self._keep_rules())
 
     async def _keep_index(self) -> Again:
@@ -203,7 +203,7 @@ class PatchController:
             await self._round()
 
     async def _round(self) -> None:
-        """Everything that is ready."""
+        """Do everything that is ready."""
         uids = [await self._queue.get()]
         while len(self._queue):
             uids.append(await self._queue.get())
@@ -218,7 +218,6 @@ class PatchController:
             self._under_way -= 1
 
     async def _plan(self, uid: str) -> OwnerPlan:
-        """The plan of an owner as things are now."""
         while not self._may_write():
             await self._idle.wait()
             if not (self._parts.current() and self._parts.leads()):
@@ -233,7 +232,7 @@ class PatchController:
         return self._idle.is_set() and self._parts.current() and self._parts.leads()
 
     async def _apply(self, uid: str) -> tuple[str, str]:
-        """Creates and changes; returns why something was refused, and why something failed."""
+        """Create and change; return why something was refused, and why something failed."""
         plan = await self._plan(uid)
         creates = [each for each in plan.writes.applies if each.creates]
         changes = [each for each in plan.writes.applies if not each.creates]
@@ -245,7 +244,7 @@ class PatchController:
         return refused, failed
 
     def _lacks(self, uid: str, plan: OwnerPlan, creates: list[RuleApply]) -> list[str]:
-        """Notes what is missing of a patch now; returns the owners whose rules need no longer stay for it."""
+        """Note what is missing of a patch now; return the owners whose rules need no longer stay for it."""
         if plan.patch is None:
             return self._handover.has_all(uid)
         missing = [each for each in creates if each.name not in self.book.rules]
@@ -269,14 +268,14 @@ class PatchController:
         return refused, failed
 
     def _taken_down(self, name: str, stored: StoredRule) -> list[str]:
-        """What this process wrote, unless a watch was faster; its owner need not be looked at again for it."""
+        """Note what this process wrote, unless a watch was faster; return the owners to be looked at for it."""
         known = self.book.rules.get(name)
         if self.has_seen(stored) or (known is not None and not _is_news(known, stored)):
             return []
         return [uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids]
 
     async def _delete(self, uid: str) -> tuple[str, str]:
-        """Deletes the rules that are too many; returns as `_apply` does."""
+        """Delete the rules that are too many; return as `_apply` does."""
         plan = await self._plan(uid)
         refused = failed = ""
         for stored in plan.writes.deletes:
@@ -296,7 +295,7 @@ class PatchController:
         return refused, failed
 
     def _taken_away(self, stored: StoredRule, left: StoredRule | None) -> None:
-        """What this process deleted; `left`: as it is until its finalizers are gone."""
+        """Note what this process deleted; `left`: as it is until its finalizers are gone."""
         known = self.book.rules.get(stored.meta.name)
         if left is not None and self.has_seen(left):
             return
@@ -306,7 +305,7 @@ class PatchController:
     # --- what users see --------------------------------------------------------------------------
 
     async def _report(self, uid: str, refused: str, failed: str) -> None:
-        """Status, Events and figures; and when the owner is to be looked at again."""
+        """Report status, Events and figures, and note when the owner is to be looked at again."""
         plan = await self._plan(uid)
         if plan.writes and not (refused or failed):
             self._queue.add_rate_limited(uid)  # something changed meanwhile, or a webhook changes what is written
@@ -328,12 +327,12 @@ class PatchController:
             self._queue.add_after(uid, UNSERVED_SECONDS)
 
     def _version_of(self, uid: str) -> int:
-        """The generation of an owner; 0 if it is gone."""
+        """Return the generation of an owner; 0 if it is gone."""
         owner = self.book.owner(uid)
         return 0 if owner is None else owner.rule.generation if isinstance(owner, StoredRule) else owner.generation
 
     async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
-        """Writes the status if it has changed, and Events about faults; returns why the status was not written."""
+        """Write the status if it has changed, and Events about faults; return why the status was not written."""
         uid = stored.meta.uid
         outcome = ExpansionOutcome(len(self.book.owned(uid)), refused, failed, self._parts.applied(stored))
         status = status_of(stored, standing, self._parts.ceiling, outcome, self._parts.now())
@@ -351,7 +350,7 @@ class PatchController:
         return ""
 
     async def _warn_of_siblings(self, uid: str, plan: OwnerPlan) -> None:
-        """An Event on a rule with more siblings than it may have rules for."""
+        """Queue an Event on a rule with more siblings than it may have rules for."""
         stored = self.book.owner(uid)
         over = isinstance(stored, StoredRule) and plan.needed > self._parts.ceiling
         if not over:

@@ -86,7 +86,7 @@ class PeriodicAudit:
         metrics: AuditMetrics,
         seconds: float,
     ) -> None:
-        """`collections` by resource: deviceclasses, resourceclaimtemplates, resourceclaims."""
+        """Read `collections` by resource: deviceclasses, resourceclaimtemplates, resourceclaims."""
         self._cluster = cluster
         self._collections = collections
         self._sources = sources

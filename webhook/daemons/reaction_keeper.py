@@ -75,7 +75,7 @@ class ReactionKeeper:
     """One event loop calls `observe_...` and `wake`, `run` works."""
 
     def __init__(self, parts: ReactionParts, controller: PatchController, sights: FirstSights) -> None:
-        """`controller` knows slices and rules, and has to know of each change before the keeper."""
+        """Use what `controller` knows of slices and rules; it has to know of each change before the keeper."""
         self._parts = parts
         self._controller = controller
         self._loop = Loop(self._look)
@@ -106,7 +106,6 @@ class ReactionKeeper:
         await self._loop.run()
 
     async def _look(self) -> Again:
-        """Write what is to be written."""
         self._attempts.expire(self._parts.seconds())
         seconds: float | None = _LOOK_SECONDS
         while (plan := self._plan()) is not None:

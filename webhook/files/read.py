@@ -210,7 +210,6 @@ def _chunks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _template_hint(text: str) -> str:
-    """Return a hint about a text that is a template; empty if it is none."""
     match = _TEMPLATE.search(text)
     if match is None:
         return ""

@@ -203,7 +203,7 @@ def _hint(error: FieldError, plain: str) -> str:
 
 
 def _sexagesimal(error: FieldError) -> str:
-    """Other YAML 1.1 parsers read `1:30` as 90; kubectl does not."""
+    """Read `1:30` as 90, as other YAML 1.1 parsers do; kubectl does not."""
     value = str(error.bad_value)
     if not error.detail.endswith("number") or not _SEXAGESIMAL.fullmatch(value):
         return ""

@@ -248,7 +248,6 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
 
 
 def _character(text: str, at: Position, first_line: int) -> str:
-    """Return the character at a position; empty at the end of the line."""
     lines = text.split("\n", at.line - first_line + 1)
     line = lines[at.line - first_line] if at.line - first_line < len(lines) else ""
     return line[at.column - 1 : at.column]

@@ -357,7 +357,6 @@ def _less(some: frozenset[str], others: AbstractSet[str]) -> frozenset[str]:
 
 
 def _without(pods: frozenset[str], waves: Iterable[Wave]) -> frozenset[str]:
-    """Return those that are in no wave."""
     return pods.difference(*[wave.pods for wave in waves]) if pods else pods
 
 

@@ -247,7 +247,7 @@ def _values(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, Any]:
 
 
 def _why_not(facts: ExplainFacts, subject: ExplainSubject) -> str:
-    """Why a subject is not explained: it is not there, or nothing of its kind is known."""
+    """Say why a subject is not explained: it is not there, or nothing of its kind is known."""
     kind = "ResourceSlice" if subject.kind is SubjectKind.DEVICE else subject.kind.value
     if kind in facts.found.missing:
         reasons = [each for each in facts.unknown if kind in each or f"{kind.lower()}s" in each]

@@ -53,7 +53,7 @@ async def sight_of_cluster(
     *,
     patched: bool,
 ) -> ClusterSight:
-    """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
+    """Read the cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches and device
     classes are read as well.
@@ -103,7 +103,7 @@ class _Progress:
         self._next = time.monotonic() + _QUIET_SECONDS
 
     def tell(self, what: str) -> None:
-        """`what` was read."""
+        """Note that `what` was read."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _TELL_EVERY_SECONDS
@@ -114,7 +114,7 @@ class _Progress:
 
 
 async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> DryRunResult:
-    """The cluster's answer if the rule were applied as it is."""
+    """Ask the cluster for its answer if the rule were applied as it is."""
     if not served:
         return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
@@ -131,7 +131,7 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
 
 
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
-    """Creates or updates it, without effect; returns it as it would be stored. Raises ClusterError."""
+    """Create or update it, without effect; return it as it would be stored. Raises ClusterError."""
     version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
     collection = path_of(GROUP, version, RULES.name)
     name = text(meta(rule), "name")
@@ -147,7 +147,7 @@ async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
 
 
 def as_applied(rule: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored rule after `kubectl apply`: the file's fields, and those that only the server or others have set.
+    """Return a stored rule after `kubectl apply`: the file's fields, and those only the server or others set.
 
     Of our own annotations only those in the file count: one that was removed from the file must not remain. timeAdded
     stays while the taint does, since applying does not touch it.

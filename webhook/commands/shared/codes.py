@@ -32,14 +32,14 @@ class WarningCode(NamedTuple):
 
 @cache
 def codes() -> dict[str, WarningCode]:
-    """All codes, in the order of the page."""
+    """Return all codes, in the order of the page."""
     page = (pkgutil.get_data("webhook.commands.explain", "codes.md") or b"").decode()
     found = (WarningCode(code, title, text.strip()) for code, title, text in _SECTION.findall(page))
     return {each.code: each for each in found}
 
 
 def code_texts() -> dict[str, tuple[str, str]]:
-    """The title and the text of each code."""
+    """Return the title and the text of each code."""
     return {code: (each.title, each.text) for code, each in codes().items()}
 
 
@@ -47,7 +47,7 @@ def code_texts() -> dict[str, tuple[str, str]]:
 
 
 def as_code_prefixes(text: str) -> list[str]:
-    """The codes, or beginnings of codes, of `DT001,DT1`. Raises ValueError for one with which no code begins."""
+    """Return the codes, or beginnings of codes, of `DT001,DT1`. Raises ValueError if no code begins with one."""
     words = [word.strip().upper() for word in text.split(",")]
     for word in words:
         if not word or not any(code.startswith(word) for code in codes()):
@@ -57,7 +57,7 @@ def as_code_prefixes(text: str) -> list[str]:
 
 
 def left_out(select: Collection[str], ignore: Collection[str]) -> frozenset[str]:
-    """The codes that are not reported: those that are not selected, if any are, and those that are ignored.
+    """Return the codes that are not reported: those that are not selected, if any are, and those that are ignored.
 
     Of two beginnings that fit a code the longer counts: with DT0 ignored and DT001 selected, DT001 is reported.
     """
@@ -67,12 +67,12 @@ def left_out(select: Collection[str], ignore: Collection[str]) -> frozenset[str]
 
 
 def _longest(code: str, beginnings: Collection[str]) -> int:
-    """The length of the longest beginning that fits, 0 if none does."""
+    """Return the length of the longest beginning that fits, 0 if none does."""
     return max((len(each) for each in beginnings if code.startswith(each)), default=0)
 
 
 def add_codes(parser: argparse.ArgumentParser) -> None:
-    """`--select` and `--ignore`."""
+    """Add `--select` and `--ignore`."""
     what = {
         "--select": "report only warnings with these codes",
         "--ignore": "do not report warnings with these codes",

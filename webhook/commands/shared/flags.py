@@ -40,13 +40,13 @@ NOT_SAID: Final = KubernetesVersion(NEWEST, UNKNOWN)
 
 
 def add_kubernetes_version(parser: argparse.ArgumentParser, help_text: str) -> None:
-    """`--kubernetes-version`, None unless it is given."""
+    """Add `--kubernetes-version`, None unless it is given."""
     text = f"{help_text}; 1.{min(RELEASES)} to 1.{max(RELEASES)}, or a patch release of these"
     parser.add_argument("--kubernetes-version", type=_kubernetes_version, metavar="1.N", help=text)
 
 
 def _kubernetes_version(word: str) -> KubernetesVersion:
-    """That of `1.34`, `v1.34.2`. A newer release than this version knows is judged as the newest it knows."""
+    """Read `1.34`, `v1.34.2`. A newer release than this version knows is judged as the newest it knows."""
     found = parse_version(word)
     oldest = min(RELEASES)
     if found is None or found[0].minor < oldest:
@@ -60,7 +60,7 @@ def _kubernetes_version(word: str) -> KubernetesVersion:
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """`--kubeconfig`, `--context`, `--as`, `--as-uid` and `--as-group`: which cluster, and as which user."""
+    """Add `--kubeconfig`, `--context`, `--as`, `--as-uid`, `--as-group`: which cluster, and as which user."""
     text = "kubeconfig of the cluster; default: $KUBECONFIG, else ~/.kube/config, else a pod's service account"
     parser.add_argument("--kubeconfig", metavar="F", help=text)
     parser.add_argument("--context", metavar="C", help="context of the kubeconfig; default: its current context")
@@ -74,7 +74,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def given_cluster_flags(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The flags of `add_cluster` that were given, each with its value."""
+    """Yield the flags of `add_cluster` that were given, each with its value."""
     for name, flag in CLUSTER_FLAGS.items():
         value = getattr(options, name)
         for each in value if isinstance(value, list) else [value]:
@@ -83,13 +83,13 @@ def given_cluster_flags(options: argparse.Namespace) -> Iterator[tuple[str, str]
 
 
 def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Refuses flags that choose a cluster together with `--dump`, which replaces it. Exits as argparse does."""
+    """Refuse flags that choose a cluster together with `--dump`, which replaces it. Exits as argparse does."""
     for flag, _ in given_cluster_flags(options) if options.dump else ():
         parser.error(f"--dump and {flag} may not be given together")
 
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
-    """How to get to the cluster that the flags name, or else kubectl's. Mistakes in them show at the first request."""
+    """Return how to get to the cluster of the flags, or else kubectl's. Mistakes show at the first request."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.credentials import Impersonation, find_credentials  # noqa: PLC0415
 
@@ -99,13 +99,13 @@ def credentials_of(options: argparse.Namespace) -> Credentials:
 
 
 def add_color(parser: argparse.ArgumentParser) -> None:
-    """`--color`, for commands that print text."""
+    """Add `--color`, for commands that print text."""
     text = "color in text output; auto: on a terminal unless NO_COLOR is set, and wherever FORCE_COLOR is set"
     parser.add_argument("--color", choices=("always", "auto", "never"), default="auto", help=text)
 
 
 def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
-    """`--policy-configmap`: where a cluster has the policy."""
+    """Add `--policy-configmap`: where a cluster has the policy."""
     usual = texts.policy_config_map(texts.own_namespace())
     text = f"the ConfigMap with the policy; default {usual}"
     parser.add_argument("--policy-configmap", type=texts.as_namespaced, default=usual, metavar="NS/NAME", help=text)
@@ -117,7 +117,7 @@ def known_names(
     labels: Mapping[str, str] | None,
     classes: Mapping[str, frozenset[str]],
 ) -> KnownNames:
-    """What files and flags say about names; where both name a namespace or class, the file wins.
+    """Return what files and flags say about names; where both name a namespace or class, the file wins.
 
     `labels`, unless None, are those of each of the `namespaces` that no file has.
     """
@@ -132,7 +132,7 @@ def known_names(
 
 
 def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--namespace`, for verbs that look for the webhook itself; `what` says so in the help."""
+    """Add `--namespace`, for verbs that look for the webhook itself; `what` says so in the help."""
     usual = texts.own_namespace()
     parser.add_argument(
         "-n", "--namespace", type=texts.as_namespace, default=usual, metavar="NS", help=f"{what}; default {usual}"
@@ -140,40 +140,40 @@ def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) ->
 
 
 def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default: str = "text") -> None:
-    """`--output`."""
+    """Add `--output`."""
     parser.add_argument("-o", "--output", choices=sorted(formats), default=default, help=f"default {default}")
 
 
 def add_interval(parser: argparse.ArgumentParser, of_what: str = "") -> None:
-    """`--interval`, None unless it is given."""
+    """Add `--interval`, None unless it is given."""
     text = f"seconds between two looks{of_what}; default {INTERVAL_SECONDS}"
     parser.add_argument("--interval", type=texts.as_count, metavar="S", help=text)
 
 
 def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:
-    """Exits as argparse does if more than one input is standard input."""
+    """Exit as argparse does if more than one input is standard input."""
     if list(names).count(STDIN) > 1:
         parser.error(f"only one input can be standard input ({STDIN})")
 
 
 def add_allow_empty(parser: argparse.ArgumentParser) -> None:
-    """`--allow-empty`: whether empty input is no error."""
+    """Add `--allow-empty`: whether empty input is no error."""
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 even if there was nothing to check")
 
 
 def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
-    """`--warnings-as-errors`, as in kubectl."""
+    """Add `--warnings-as-errors`, as in kubectl."""
     parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 on warnings, too")
 
 
 def add_skip_others(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--skip-others`, for hooks that name every file of a commit; `what` says which files are others."""
+    """Add `--skip-others`, for hooks that name every file of a commit; `what` says which are others."""
     text = f"skip {what} although they are named, and exit with 0 if there are no others"
     parser.add_argument("--skip-others", action="store_true", help=text)
 
 
 def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: bool = False) -> None:
-    """Makes empty input an error of the report unless that is allowed; says so on standard error.
+    """Make empty input an error of the report unless that is allowed; say so on standard error.
 
     `skips_others`: the verb has the flag --skip-others.
     """
@@ -189,7 +189,7 @@ def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: 
 
 
 def add_terms(parser: argparse.ArgumentParser) -> None:
-    """Adds flags on the request (who, when, where) and on what the cluster contains."""
+    """Add flags on the request (who, when, where) and on what the cluster contains."""
     add = parser.add_argument
     text = "objects as stored in the cluster (kubectl get -o yaml): the same object in FILE is checked as an update"
     add("--old", action="append", default=[], metavar="FILE", help=text)
@@ -211,7 +211,7 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
 
 
 def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """The policy: a file, or what a cluster has. `more` ends the help of the first."""
+    """Add the flags of the policy: a file, or what a cluster has. `more` ends the help of the first."""
     add = parser.add_argument
     add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
     usual = texts.policy_config_map(texts.own_namespace())
@@ -221,7 +221,7 @@ def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 
 def use_color(choice: str = "auto") -> bool:
-    """Whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
+    """Tell whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR"):

@@ -35,7 +35,7 @@ class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
 def main_of(
     parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
 ) -> int:
-    """The exit code of a verb: its body's, or 2 for wrong usage and an unreachable cluster, which stderr explains.
+    """Run a verb; return its exit code, or 2 for wrong usage or no cluster, which stderr explains.
 
     After a refusal of the server it is 1, and stderr has the text.
 
@@ -58,7 +58,7 @@ def main_of(
 
 
 def body_of(module: str) -> Callable[[argparse.Namespace, CommandLine], int]:
-    """The function `run` of a module, which is imported when it is called.
+    """Return the function `run` of a module, which is imported when it is called.
 
     Help, and complaints about flags, need nothing of what a verb works with, and importing that takes most of the time.
     """
@@ -72,7 +72,7 @@ def body_of(module: str) -> Callable[[argparse.Namespace, CommandLine], int]:
 
 @contextlib.contextmanager
 def reading_cluster() -> Iterator[None]:
-    """Turns the errors of the cluster's client into ClusterUnreachable."""
+    """Turn the errors of the cluster's client into ClusterUnreachable."""
     # Late: verbs that read files need no client, and importing it takes longer than most of them run.
     from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
 
@@ -83,7 +83,7 @@ def reading_cluster() -> Iterator[None]:
 
 
 def refusal_text(reason: str, message: str) -> str:
-    """A refusal as kubectl shows it; `reason` is that of the Status, or empty."""
+    """Return a refusal as kubectl shows it; `reason` is that of the Status, or empty."""
     if reason == _UNAUTHORIZED:
         return f"error: You must be logged in to the server ({reason})"
     # Late: verbs that are refused nothing start without it.
@@ -95,7 +95,7 @@ def refusal_text(reason: str, message: str) -> str:
 
 @contextlib.contextmanager
 def asking_server() -> Iterator[None]:
-    """Turns the errors of the cluster's client into ServerRefusal, or ClusterUnreachable if there was no answer."""
+    """Turn the errors of the cluster's client into ServerRefusal, or ClusterUnreachable if there was no answer."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
 

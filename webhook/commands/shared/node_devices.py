@@ -35,7 +35,7 @@ class NodePlacement:
         """Of nodes, if a selector needs them."""
 
     def add(self, item: Mapping[str, Any]) -> None:
-        """Takes what a slice or claim says; other kinds say nothing."""
+        """Take what a slice or claim says; other kinds say nothing."""
         reader = Reader.of(item, [])
         meta, spec = reader.meta(), reader.child_or_empty("spec")
         if item["kind"] == "ResourceSlice" and not spec.optional_text("nodeName"):
@@ -63,7 +63,7 @@ class NodePlacement:
         return any(term.get("matchExpressions") or not _names(term) for one in selectors for term in _terms(one))
 
     def nodes(self, selector: Any) -> frozenset[str]:
-        """The nodes that a selector selects: any of its terms, in which all holds."""
+        """Return the nodes that a selector selects: any of its terms, in which all holds."""
         return frozenset(node for term in _terms(selector) for node in self._nodes(term))
 
     def _nodes(self, term: Mapping[str, Any]) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _terms(selector: Any) -> Collection[Mapping[str, Any]]:
 
 
 def _names(term: Mapping[str, Any]) -> Collection[str]:
-    """The nodes that a term names."""
+    """Return the nodes that a term names."""
     return next((each["values"] for each in term.get("matchFields") or () if each["operator"] == "In"), ())
 
 
@@ -133,14 +133,14 @@ class NodeDevices:
         return found
 
     def node_of(self, device: DeviceAddress) -> str:
-        """The only node that can use a device, or else uses it; empty if there is no such node."""
+        """Return the only node that can use a device, or else uses it; empty if there is none."""
         for known in (self.reach.get(device, _NOWHERE), self.held.get(device, _NOWHERE)):
             if len(known) == 1:
                 return next(iter(known))
         return ""
 
     def on(self, nodes: Collection[str]) -> tuple[DeviceAddress, ...]:
-        """What belongs to the nodes, in order: whole pools, or single devices of pools that others have, too.
+        """Return what belongs to the nodes, in order: whole pools, or single devices of pools that others have, too.
 
         A device that other nodes can use as well is theirs while an allocation there holds it, if not by admin access.
         """
@@ -159,11 +159,11 @@ class NodeDevices:
         return tuple(sorted(pools | {each for each in devices if DeviceAddress(*each[:2]) not in pools}))
 
     def claims_on(self, nodes: Collection[str]) -> list[str]:
-        """The claims, by `namespace/name`, whose allocation or pods are on the nodes."""
+        """Return the claims, by `namespace/name`, whose allocation or pods are on the nodes."""
         return [key for key, claim in self.inventory.claims.items() if self._is_on(key, claim, nodes)]
 
     def perhaps_on(self, nodes: Collection[str]) -> list[str]:
-        """Returns those that these nodes and others can use, where no pod says on which node they are."""
+        """Return those that these nodes and others can use, where no pod says on which node they are."""
         return [
             key
             for key, claim in self.inventory.claims.items()
@@ -189,5 +189,5 @@ class NodeDevices:
 
 
 def allocated(claim: ResourceClaim) -> Iterator[DeviceAddress]:
-    """The devices of a claim."""
+    """Yield the devices of a claim."""
     return (DeviceAddress(each.driver, each.pool, each.device) for each in claim.allocation or ())

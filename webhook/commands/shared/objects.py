@@ -30,7 +30,7 @@ class HeldNamespace(NamedTuple):
 
 
 def object_in(value: Any) -> tuple[StatusObject | None, list[FieldError]]:
-    """Returns what `status` keeps of an object, None if nothing, and the wrong types in it."""
+    """Return what `status` keeps of an object, None if nothing, and the wrong types in it."""
     errors: list[FieldError] = []
     kind = (value.get("apiVersion"), value.get("kind")) if isinstance(value, dict) else None
     if kind == _BUDGET:
@@ -52,7 +52,7 @@ class StatusObjects:
     """By namespace and name."""
 
     def add(self, found: StatusObject) -> None:
-        """Adds an object; of two with the same name the last counts."""
+        """Add an object; of two with the same name the last counts."""
         match found:
             case HeldNamespace(facts):
                 self.namespaces[facts.name] = found
@@ -62,23 +62,23 @@ class StatusObjects:
                 self.inventory.apply(None, other)
 
     def facts_of(self, namespace: str) -> NamespaceFacts | None:
-        """Returns the name and labels of a namespace, if it is known."""
+        """Return the name and labels of a namespace, if it is known."""
         known = self.namespaces.get(namespace)
         return None if known is None else known.facts
 
     def hold_of(self, namespace: str) -> str | None:
-        """Returns the text of `/hold` on a namespace; None without one."""
+        """Return the text of `/hold` on a namespace; None without one."""
         known = self.namespaces.get(namespace)
         return None if known is None else known.hold
 
     # --- budgets ---------------------------------------------------------------------------------
 
     def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
-        """Returns the budgets that select the pod, by name."""
+        """Return the budgets that select the pod, by name."""
         labels = dict(pod.labels)
         known = sorted(self.budgets.get(pod.meta.namespace, {}).items())
         return tuple([each for _, each in known if each.selector is not None and each.selector.matches(labels)])
 
     def find(self, namespace: str, name: str) -> DisruptionBudget | None:
-        """Returns the budget of that name, if there is one."""
+        """Return the budget of that name, if there is one."""
         return self.budgets.get(namespace, {}).get(name)

@@ -27,12 +27,12 @@ _STEERING: Final = re.compile(
 
 
 def steady(text: str) -> str:
-    """The text with everything escaped that steers a terminal, its lines and our colors apart."""
+    """Return the text with everything escaped that steers a terminal, its lines and our colors apart."""
     return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def write(content: str, code: int) -> int:
-    """Writes everything at once. Returns the exit code: `code`, or 2 if it could not be written."""
+    """Write everything at once. Returns the exit code: `code`, or 2 if it could not be written."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(steady(content).encode())  # whatever the locale says: files and CI expect UTF-8
@@ -42,7 +42,7 @@ def write(content: str, code: int) -> int:
 
 
 def write_more(content: str, *, screen: bool = False) -> int | None:
-    """Writes a part of what is still to come, which may steer the terminal if it is a `screen`.
+    """Write a part of what is still to come, which may steer the terminal if it is a `screen`.
 
     Returns None if more may follow, else the exit code to end with.
     """
@@ -55,7 +55,7 @@ def write_more(content: str, *, screen: bool = False) -> int | None:
 
 
 def document(output: str, values: dict[str, Any]) -> str:
-    """One of several documents: a line of JSON, or YAML after `---`."""
+    """Return one of several documents: a line of JSON, or YAML after `---`."""
     # Late: most verbs print no such documents.
     from webhook.files.report import STRUCTURED, json_text  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ def document(output: str, values: dict[str, Any]) -> str:
 
 
 def flushed(code: int) -> int:
-    """The exit code after everything is flushed. Without this, a full disk would end in code 120 and a traceback."""
+    """Flush everything and return the exit code. Else a full disk would end in code 120 and a traceback."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -116,7 +116,7 @@ class _Targets(argparse.Action):
 
 
 def add_reports(parser: CommandLine, formats: Iterable[str]) -> None:
-    """`--output`, repeatable, for verbs whose result is a report."""
+    """Add `--output`, repeatable, for verbs whose result is a report."""
     known = sorted(formats)
 
     def as_target(text: str) -> ReportTarget:
@@ -135,7 +135,7 @@ def add_reports(parser: CommandLine, formats: Iterable[str]) -> None:
 
 
 def write_reports(targets: Sequence[ReportTarget], render: Callable[[ReportTarget], str], code: int) -> int:
-    """Writes the files, then standard output. Returns the exit code: `code`, or 2 if something could not be written."""
+    """Write the files, then standard output. Returns the exit code: `code`, or 2 if something could not be written."""
     for target in targets:
         if target.file and not _written(target.file, render(target)):
             code = _FAILED
@@ -154,7 +154,7 @@ def _written(file: str, content: str) -> bool:
 
 
 def renderer_of(verb: str) -> Renderer:
-    """Prints reports of the verb, with the texts of the warning codes where a format has room for them."""
+    """Print reports of the verb, with the texts of the warning codes where a format has room for them."""
     # Late: most verbs print no report.
     from webhook.commands.shared.codes import code_texts  # noqa: PLC0415
     from webhook.files.ci_formats import Renderer  # noqa: PLC0415

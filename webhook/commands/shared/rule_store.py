@@ -28,35 +28,35 @@ class RuleStore:
 
     @classmethod
     async def of(cls, cluster: Cluster) -> RuleStore:
-        """Asks for the version. Raises ClusterError, and ServerRefusal if rules are not served."""
+        """Ask for the version. Raises ClusterError, and ServerRefusal if rules are not served."""
         version = await served_version(cluster, GROUP, RULE_VERSIONS, RULES.name)
         if version is None:
             raise ServerRefusal(_NOT_SERVED)
         return cls(cluster, version)
 
     async def all(self) -> list[StoredTaintRule]:
-        """All rules, by name. Raises ClusterError."""
+        """Return all rules, by name. Raises ClusterError."""
         found = await listed(self._cluster, self._collection, f"{GROUP}/{self.version}", RULES.kind)
         return sorted(map(StoredTaintRule.of, found), key=lambda each: each.rule.meta.name)
 
     async def get(self, name: str) -> StoredTaintRule | None:
-        """One rule; None if it is gone. Raises ClusterError."""
+        """Return one rule; None if it is gone. Raises ClusterError."""
         try:
             return StoredTaintRule.of(decoded(await self._cluster.get(self._path(name)), self._collection))
         except NotFound:
             return None
 
     async def create(self, manifest: Mapping[str, Any], *, dry_run: bool) -> RawResponse:
-        """A new rule. Raises Unavailable."""
+        """Create a rule. Raises Unavailable."""
         return await self._cluster.send("POST", self._collection, manifest, _query(dry_run=dry_run))
 
     async def replace(self, manifest: Mapping[str, Any], *, dry_run: bool) -> RawResponse:
-        """A rule that is there, if it has not changed since it was read. Raises Unavailable."""
+        """Replace a rule, if it has not changed since it was read. Raises Unavailable."""
         path = self._path(manifest["metadata"]["name"])
         return await self._cluster.send("PUT", path, manifest, _query(dry_run=dry_run))
 
     async def delete(self, stored: StoredTaintRule, *, dry_run: bool) -> RawResponse:
-        """The very rule that was read, if it has not changed since. Raises Unavailable."""
+        """Delete the very rule that was read, if it has not changed since. Raises Unavailable."""
         meta = stored.rule.meta
         body = {
             "apiVersion": "v1",
