@@ -38,7 +38,7 @@ from webhook.server.bodies import ANSWERS, SELECTING, STRETCH_SECONDS, Bodies, L
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import TRACEPARENT, Outcome, Unjudged, log_review
 from webhook.server.settings import ReviewSettings
-from webhook.server.state import Misses, ReviewState
+from webhook.server.state import LookUp, Misses, ReviewState
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.reviews import WOULD_DENY
 from webhook.validation.kinds import KINDS
@@ -180,11 +180,13 @@ class Reviews:
     async def _decide_large(self, route: _Route, body: bytes, budget: Budget) -> Outcome:
         """Decide a large or costly review, read and judged when its turn comes. Raises Shed."""
         state = self._state
-        misses = None if state.look_up is None else Misses(state.names)
-        decided = await self._in_lane(route, body, budget, state.names if misses is None else misses)
+        look_up, misses = state.look_up, Misses(state.names)
+        decided = await self._in_lane(route, body, budget, state.names if look_up is None else misses)
         if isinstance(decided, AdmissionRequest):
             return await self._decide_small(route, body, decided, budget)
-        if misses is None or not misses.found or decided.decision is None or not await self._look_up(misses, budget):
+        if look_up is None or not misses.found or decided.decision is None:
+            return decided
+        if not await self._look_up(look_up, misses, budget):
             return decided
         # Read again, since what is read is many times as large and must not be kept while others take their turn.
         again = await self._in_lane(route, body, budget, state.names)
@@ -219,13 +221,13 @@ class Reviews:
 
     async def _decide_here(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         """Decide a review on the loop. Look up names that no cache knows. Raises OutOfTurn."""
-        state = self._state
-        if state.look_up is None:
+        state, look_up = self._state, self._state.look_up
+        if look_up is None:
             return self._decide(route, request, budget, state.names)
         misses = Misses(state.names)
         outcome = self._decide(route, request, budget, misses)
         if misses.found and outcome.decision is not None:
-            found = await self._look_up(misses, budget)
+            found = await self._look_up(look_up, misses, budget)
             # What would be assumed was counted before others were let through.
             if found or outcome.decision.assumed is not None:
                 outcome = self._decide(route, request, budget, state.names)
@@ -268,11 +270,8 @@ class Reviews:
 
         return await lane.run(work, body, budget.seconds_left)
 
-    async def _look_up(self, misses: Misses, budget: Budget) -> bool:
+    async def _look_up(self, look_up: LookUp, misses: Misses, budget: Budget) -> bool:
         """Return whether the cluster had anything new to say about names that were missing."""
-        look_up = self._state.look_up
-        if look_up is None:
-            return False
         seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
         return await look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds)
 
