@@ -180,9 +180,9 @@ def _with_linear_pattern(terminal: Any) -> None:
 @cache
 def _parser() -> Any:
     """The parser, a `lark.Lark` with the options that celpy gives to its own. May be shared between threads."""
-    # The Lark that celpy brings. Imported on first use: celpy costs 0.3 s and 30 MiB, and only retired selectors and
-    # policies need it.
-    from celpy.celparser import CELParser, Lark  # type: ignore[attr-defined] # noqa: PLC0415
+    # Imported on first use: celpy costs 0.3 s and 30 MiB, and only policies need it.
+    from celpy.celparser import CELParser  # noqa: PLC0415 -- see above
+    from lark import Lark  # noqa: PLC0415 -- likewise
 
     grammar = pkgutil.get_data("celpy", "cel.lark")
     assert grammar is not None
@@ -204,10 +204,7 @@ def parse(expression: str) -> Any:
     if not expression.strip():
         raise BadExpression("compilation failed: the expression is empty")
     lark = _parser()
-    from celpy.celparser import (  # type: ignore[attr-defined] # noqa: PLC0415 -- see _parser
-        UnexpectedCharacters,
-        UnexpectedToken,
-    )
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken  # noqa: PLC0415 -- see _parser
 
     try:
         return lark.parse(expression)

@@ -211,8 +211,7 @@ def compiled(pattern: str, memory_bytes: int) -> Any:
     options.log_errors = False
     options.never_capture = True  # or a text takes its length times the size of the pattern
     try:
-        # Not re2.compile, which keeps 128 programs of any size.
-        return re2._Regexp(pattern, options)  # noqa: SLF001
+        return re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0]
         if reason == _TOO_LARGE:
@@ -220,6 +219,8 @@ def compiled(pattern: str, memory_bytes: int) -> Any:
         raise PatternError(reason.decode(errors="replace")) from None
     except ValueError:
         raise PatternError("no text") from None
+    finally:
+        re2.purge()  # or it keeps 128 programs of any size
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import re2
 
 from tests.unit.expressions.test_engine import refusal_of, value_of
 
@@ -19,6 +20,13 @@ def test_pattern_of_624_letters_is_taken_and_of_one_more_is_not() -> None:
 
 def test_pattern_that_cannot_be_encoded_is_refused() -> None:
     assert str(refusal_of("request.name.matches('\ud800')")).endswith(": no text")
+
+
+@pytest.mark.parametrize("pattern", ["a[0-9]+", "a" * 625])
+def test_program_of_a_pattern_is_kept_only_by_its_expression(pattern: str) -> None:
+    """RE2's module keeps 128 of any size, so that policies that come and go would fill the memory."""
+    refusal_of(f"request.name.matches('{pattern}')")
+    assert re2._Regexp._make.cache_info().currsize == 0
 
 
 def test_text_of_256_bytes_is_matched_and_of_257_is_not() -> None:
