@@ -18,7 +18,7 @@ from tests.properties.strategies import any_json
 from webhook.expressions.drivers import drivers_of
 from webhook.expressions.engine import MAX_STEPS, BadExpression, EvaluationError, VariableType, compile_expression
 from webhook.expressions.parser import parse
-from webhook.expressions.types import ListType, MapType, ObjectType, Scalar
+from webhook.expressions.values import ListType, MapType, ObjectType, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable

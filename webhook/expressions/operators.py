@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from webhook.expressions import values
 from webhook.expressions.parser import BadExpression, Literal, Node
-from webhook.expressions.types import MAX_LIST, ListType, MapType, ObjectType, Scalar, VariableType, joined
-from webhook.expressions.values import Run, Scope, reader
+from webhook.expressions.values import MAX_LIST, ListType, MapType, ObjectType, Run, Scalar, Scope, VariableType
 
 _SHOWN_CHARACTERS: Final = 60
 _SIMILARITY: Final = 0.6
@@ -31,7 +30,7 @@ class Checked(NamedTuple):
 
 def fact(wanted: VariableType, steps: int, find: Callable[[Scope], Any], node: Node) -> Checked:
     """A value read from JSON, whose type is checked at each evaluation; for a list, the type of each entry."""
-    read = reader(wanted, shown(node))
+    read = values.reader(wanted, shown(node))
     own = 1 + MAX_LIST if isinstance(wanted, ListType) else 1
     return Checked(wanted, steps + own, lambda scope: read(find(scope)), shown(node))
 
@@ -103,7 +102,7 @@ def binary(operator: str, left: Checked, right: Checked, text: str) -> Checked:
     elif left.type == right.type == Scalar.INT:
         return Checked(Scalar.INT, steps, values.arithmetic(operator, left.run, right.run, text), text)
     elif operator == "+":
-        kind = joined(left.type, right.type)
+        kind = values.joined(left.type, right.type)
         if kind == Scalar.STRING:
             return Checked(kind, steps, values.joined_texts(left.run, right.run, text), text)
         if isinstance(kind, ListType):
@@ -124,7 +123,7 @@ def _membership(left: Checked, right: Checked, text: str) -> Checked:
 
 
 def _equality(operator: str, left: Checked, right: Checked, text: str) -> Checked:
-    kind = joined(left.type, right.type)
+    kind = values.joined(left.type, right.type)
     if not isinstance(kind, Scalar | ListType):
         raise refused(f"{text}: {with_article(left.type)} cannot be compared with {with_article(right.type)}")
     one, other, equal = left.run, right.run, operator == "=="

@@ -1,21 +1,29 @@
-"""What happens while an expression is evaluated: facts are read from JSON, and every operation has an end.
+"""Types of variables, and what happens while an expression is evaluated: facts are read, every operation has an end.
 
-Whatever the JSON is, the only exception is EvaluationError. Types were settled before (`checker`).
+Values are plain JSON; null means absent.
+
+Whatever the JSON is, the only exception is EvaluationError. Types were settled before (`engine`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from operator import add, ge, gt, le, lt, mul, sub
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import re2
-
-from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar, VariableType
 
 Scope: TypeAlias = Mapping[str, Any]
 Run: TypeAlias = Callable[[Scope], Any]
 
+MAX_LIST: Final = 32
+"""Entries of a list; a longer one counts as not known."""
+MAX_TEXT: Final = 1024
+"""Characters of a text; a longer one counts as not known."""
+MAX_INT: Final = 2**63 - 1
+MIN_INT: Final = -(2**63)
 MATCHED_MAX_BYTES: Final = 256
 """Of a text that `matches` looks at."""
 REASON_MAX_CHARACTERS: Final = 1024
@@ -23,6 +31,53 @@ _PATTERN_MAX_MEMORY: Final = 8 * 1024  # bytes of RE2's program and caches
 
 _TOO_LARGE: Final = b"pattern too large - compile failed"
 """What RE2 says of a pattern that needs more than its memory."""
+
+
+class Scalar(StrEnum):
+    """A single value. `int` has 64 bits, as in CEL."""
+
+    BOOL = "bool"
+    INT = "int"
+    STRING = "string"
+
+
+class ListType(msgspec.Struct, frozen=True):
+    """At most MAX_LIST entries; `element` is None for the empty list literal, which fits every list."""
+
+    element: Scalar | None
+
+    def __str__(self) -> str:
+        return f"list({self.element or 'anything'})"
+
+
+class MapType(msgspec.Struct, frozen=True):
+    """A map from arbitrary strings (labels, annotations) to values of one type."""
+
+    value: Scalar
+
+    def __str__(self) -> str:
+        return f"map(string, {self.value})"
+
+
+class ObjectType(msgspec.Struct, frozen=True):
+    """An object with named fields; `has()` tells whether one is present."""
+
+    fields: Mapping[str, VariableType]
+
+    def __str__(self) -> str:
+        return "object"
+
+
+VariableType: TypeAlias = Scalar | ListType | MapType | ObjectType
+
+
+def joined(one: VariableType, other: VariableType) -> VariableType | None:
+    """The type of a place where either may stand, or None."""
+    if one == other:
+        return one
+    if isinstance(one, ListType) and isinstance(other, ListType) and (one.element is None or other.element is None):
+        return ListType(one.element or other.element)
+    return None
 
 
 class EvaluationError(Exception):

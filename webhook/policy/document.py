@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from webhook.api.field import JSON, FieldError, Finding, Path, forbidden, outline, type_invalid
 from webhook.api.names import OWN_NAMESPACE
-from webhook.expressions.types import ListType, MapType, ObjectType, Scalar, VariableType
+from webhook.expressions.values import ListType, MapType, ObjectType, Scalar, VariableType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings
 from webhook.policy.lockout import lockouts

@@ -15,7 +15,7 @@ from webhook.api.meta import parse_time
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
-from webhook.expressions.types import VariableType
+from webhook.expressions.values import VariableType
 from webhook.policy.model import (
     ANYTHING,
     DEFAULT_LIMITS,
