@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.tables import table
-from webhook.expressions.selectors.device import SelectedDevice
-from webhook.expressions.selectors.selector import Selector, compile_selector
+from webhook.expressions.selectors.selector import SelectedDevice, Selector, compile_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

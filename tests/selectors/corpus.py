@@ -23,7 +23,7 @@ from webhook.expressions.selectors.selector import EvaluationError, SelectorFaul
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from webhook.expressions.selectors.device import SelectedDevice
+    from webhook.expressions.selectors.selector import SelectedDevice
 
 _HERE: Final = Path(__file__).parent
 _ANSWERS: Final = _HERE / "answers.jsonl"

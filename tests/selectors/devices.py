@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from webhook.expressions.selectors.device import SelectedDevice
+from webhook.expressions.selectors.selector import SelectedDevice
 
 JSON = Any
 

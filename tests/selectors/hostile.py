@@ -1,21 +1,22 @@
 """Selectors that are made to take long: each value is made of the ones before, by any function there is.
 
-The functions are those of `declarations`, so that a new one joins by itself. A seed gives the same selector each time.
+The functions are those of the table, so that a new one joins by itself. A seed gives the same selector each time.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.selectors.kinds import CelType, functions, named
-from webhook.expressions.selectors.library import LIBRARY
+from webhook.expressions.selectors.functions import functions
+from webhook.expressions.selectors.kinds import CelType, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.expressions.selectors.kinds import Overload
+    from webhook.expressions.selectors.functions import Overload
 
 LENGTHS: Final = (1, 30, 300, 2500)
 VALUES: Final = 20
@@ -49,7 +50,7 @@ def hostile(seed: int) -> str:
     """A selector of at most 10 KiB. Most of those with an even seed can be evaluated."""
     rng = random.Random(seed)
     names = {each.id: name for name, known in functions().by_name.items() for each in known}
-    evaluated = [each for each in functions().by_id.values() if each.id in LIBRARY]
+    evaluated = [each for each in functions().by_id.values() if each.run is not None]
     overloads = list(functions().by_id.values()) if seed % 2 else evaluated
     values: list[tuple[CelType, str]] = []
     text, room = "", 10_000
@@ -100,7 +101,7 @@ def slowest(seed: int) -> tuple[str, str]:
 def _call(
     overload: Overload, name: str, values: list[tuple[CelType, str]], rng: random.Random
 ) -> tuple[CelType, str] | None:
-    stand_ins = {parameter: named(rng.choice(_PARAMETERS)) for parameter in sorted(overload.parameters)}
+    stand_ins = {parameter: named(rng.choice(_PARAMETERS)) for parameter in parameters(overload)}
     given = []
     for kind in (instance(each, stand_ins) for each in overload.arguments):
         known = [text for other, text in values if other == kind]
@@ -122,6 +123,12 @@ def spelled(overload: Overload, name: str, given: list[str]) -> str:
     if overload.method:
         return f"{given[0]}.{name}({', '.join(given[1:])})"
     return f"{name}({', '.join(given)})"
+
+
+def parameters(overload: Overload) -> list[str]:
+    """The capital letters in its types."""
+    spelt = " ".join(map(str, (*overload.arguments, overload.result)))
+    return sorted({*re.findall(r"\b[A-Z]\b", spelt)})
 
 
 def instance(kind: CelType, stand_ins: Mapping[str, CelType]) -> CelType:

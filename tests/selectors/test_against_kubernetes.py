@@ -19,7 +19,7 @@ from tests.controlplane.gobuild import AssetsUnavailableError, built
 from tests.selectors import corpus
 from tests.selectors.devices import DEVICES, selected
 from webhook.expressions.selectors.faults import FaultKind
-from webhook.expressions.selectors.kinds import functions
+from webhook.expressions.selectors.functions import functions
 
 EXPRESSIONS = corpus.expressions()
 DAMAGED = [600, pytest.param(4000, marks=pytest.mark.whole)]

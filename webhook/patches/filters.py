@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
-from webhook.expressions.selectors.device import SelectedDevice
-from webhook.expressions.selectors.frame import StepBudget
-from webhook.expressions.selectors.selector import EvaluationError, Reads, Selector, SelectorFault, compile_selector
+from webhook.expressions.selectors.faults import SelectorFault, StepBudget
+from webhook.expressions.selectors.selector import Reads, SelectedDevice, Selector, compile_selector
+from webhook.expressions.values import EvaluationError
 from webhook.inventory.targets import DeviceId
 from webhook.patches.published import PublishedDevice
 

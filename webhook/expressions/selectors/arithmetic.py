@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
-from webhook.expressions.selectors.values import (
-    MAX_INT,
-    MAX_UINT,
-    MIN_INT,
-    TypeName,
-    UInt,
-    alike,
-    is_number,
-    no_overload,
-    type_name,
-)
-from webhook.expressions.values import EvaluationError, quotient, remainder
+from webhook.expressions.selectors import call_costs as costs
+from webhook.expressions.selectors.call_costs import Estimate, Function, Operands, Range, counted
+from webhook.expressions.selectors.faults import Charge
+from webhook.expressions.selectors.values import MAX_UINT, TypeName, UInt, alike, is_number, no_overload, type_name
+from webhook.expressions.values import MAX_INT, MIN_INT, EvaluationError, quotient, remainder
 
 # Up to 20 digits, as many as 64 bits take, after any zeros.
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,20})")
@@ -85,6 +78,11 @@ def add(one: Any, other: Any) -> Any:
             return one + other
         case _:
             raise no_overload(one, other)
+
+
+def _joined(charge: Charge, one: list[Any], other: list[Any]) -> list[Any]:
+    charge(len(one) + len(other))
+    return one + other
 
 
 def _remainder(one: int, other: int) -> int:
@@ -180,65 +178,118 @@ def _same(value: Any) -> Any:
     return value
 
 
+# --- costs --------------------------------------------------------------------------------------
+
+
+def _encode_cost(given: Operands) -> Estimate:
+    size = given[0].size
+    return Estimate(size.scaled(costs.TRAVERSAL), Range(size.least, size.most * 4 % 2**64))
+
+
+def _decode_cost(given: Operands) -> Estimate:
+    size = given[0].size
+    return Estimate(size.scaled(costs.TRAVERSAL), Range(size.least // 4, size.most))
+
+
+def _add_cost(given: Operands) -> Estimate:
+    size = given[0].size.plus(given[1].size)
+    return Estimate(size.scaled(costs.TRAVERSAL), size)
+
+
+def _extend_cost(given: Operands) -> Estimate:
+    return Estimate(costs.ONE, given[0].size.plus(given[1].size))
+
+
 _ORDERS: Final = {
-    "less": _ordered(-1),
-    "less_equals": _ordered(-1, 0),
-    "greater": _ordered(1),
-    "greater_equals": _ordered(0, 1),
+    "_<_ less": _ordered(-1),
+    "_<=_ less_equals": _ordered(-1, 0),
+    "_>_ greater": _ordered(1),
+    "_>=_ greater_equals": _ordered(0, 1),
 }
 _PAIRS: Final = (
-    *("bool", "string", "bytes", "int64", "uint64", "double"),
-    *("int64_double", "int64_uint64", "uint64_double", "uint64_int64", "double_int64", "double_uint64"),
+    *("bool", "int64", "int64_double", "int64_uint64", "uint64", "uint64_double", "uint64_int64", "double"),
+    *("double_int64", "double_uint64", "string", "bytes", "timestamp", "duration"),
 )
 
-ARITHMETIC: Final[Mapping[str, Callable[..., Any]]] = {
-    **{f"{order}_{pair}": run for order, run in _ORDERS.items() for pair in _PAIRS},
-    **{f"add_{kind}": add for kind in ("bytes", "double", "int64", "string", "uint64")},
-    "subtract_int64": lambda one, other: bounded(one - other),
-    "subtract_uint64": lambda one, other: _unsigned(int(one) - int(other)),
-    "subtract_double": lambda one, other: one - other,
-    "multiply_int64": lambda one, other: bounded(one * other),
-    "multiply_uint64": lambda one, other: _unsigned(int(one) * int(other)),
-    "multiply_double": lambda one, other: one * other,
-    "divide_int64": lambda one, other: bounded(quotient(one, other)),
-    "divide_uint64": lambda one, other: UInt(quotient(int(one), int(other))),
-    "divide_double": _divided,
-    "modulo_int64": _remainder,
-    "modulo_uint64": lambda one, other: UInt(remainder(int(one), int(other))),
-    "negate_int64": lambda one: bounded(-one),
-    "negate_double": lambda one: -one,
-    "logical_not": lambda one: not one,
-    "size_string": len,
-    "size_bytes": len,
-    "size_list": len,
-    "size_map": len,
-    "string_size": len,
-    "bytes_size": len,
-    "list_size": len,
-    "map_size": len,
-    "type": lambda value: TypeName(type_name(value)),
-    "to_dyn": _same,
-    "bool_to_bool": _same,
-    "string_to_bool": _to_bool,
-    "bytes_to_bytes": _same,
-    "string_to_bytes": lambda text: text.encode(errors="replace"),
-    "double_to_double": _same,
-    "int64_to_double": _to_double,
-    "string_to_double": _to_double,
-    "uint64_to_double": _to_double,
-    "int64_to_int64": _same,
-    "double_to_int64": _to_int,
-    "string_to_int64": _to_int,
-    "uint64_to_int64": _to_int,
-    "uint64_to_uint64": _same,
-    "double_to_uint64": _to_uint,
-    "int64_to_uint64": _to_uint,
-    "string_to_uint64": _to_uint,
-    "string_to_string": _same,
-    "bool_to_string": lambda value: "true" if value else "false",
-    "bytes_to_string": _decoded,
-    "double_to_string": _double_text,
-    "int64_to_string": str,
-    "uint64_to_string": lambda value: str(int(value)),
-}
-"""By overload."""
+
+def _comparison(order: str, pair: str) -> Function:
+    one, _, other = pair.replace("64", "").partition("_")
+    run = None if one in {"timestamp", "duration"} else _ORDERS[order]
+    declared = f"{order}_{pair} ({one}, {other or one}) -> bool"
+    return Function(declared, run, costs.compare if one in {"string", "bytes"} else costs.unit)
+
+
+OPERATORS: Final = (
+    *[_comparison(order, pair) for order in _ORDERS for pair in _PAIRS],
+    Function("_+_ add_bytes (bytes, bytes) -> bytes", add, _add_cost),
+    Function("_+_ add_double (double, double) -> double", add),
+    Function("_+_ add_duration_duration (duration, duration) -> duration"),
+    Function("_+_ add_duration_timestamp (duration, timestamp) -> timestamp"),
+    Function("_+_ add_timestamp_duration (timestamp, duration) -> timestamp"),
+    Function("_+_ add_int64 (int, int) -> int", add),
+    counted("_+_ add_list (list(A), list(A)) -> list(A)", _joined, _extend_cost),
+    Function("_+_ add_string (string, string) -> string", add, _add_cost),
+    Function("_+_ add_uint64 (uint, uint) -> uint", add),
+    Function("_-_ subtract_double (double, double) -> double", lambda one, other: one - other),
+    Function("_-_ subtract_duration_duration (duration, duration) -> duration"),
+    Function("_-_ subtract_int64 (int, int) -> int", lambda one, other: bounded(one - other)),
+    Function("_-_ subtract_timestamp_duration (timestamp, duration) -> timestamp"),
+    Function("_-_ subtract_timestamp_timestamp (timestamp, timestamp) -> duration"),
+    Function("_-_ subtract_uint64 (uint, uint) -> uint", lambda one, other: _unsigned(int(one) - int(other))),
+    Function("_*_ multiply_double (double, double) -> double", lambda one, other: one * other),
+    Function("_*_ multiply_int64 (int, int) -> int", lambda one, other: bounded(one * other)),
+    Function("_*_ multiply_uint64 (uint, uint) -> uint", lambda one, other: _unsigned(int(one) * int(other))),
+    Function("_/_ divide_double (double, double) -> double", _divided),
+    Function("_/_ divide_int64 (int, int) -> int", lambda one, other: bounded(quotient(one, other))),
+    Function("_/_ divide_uint64 (uint, uint) -> uint", lambda one, other: UInt(quotient(int(one), int(other)))),
+    Function("_%_ modulo_int64 (int, int) -> int", _remainder),
+    Function("_%_ modulo_uint64 (uint, uint) -> uint", lambda one, other: UInt(remainder(int(one), int(other)))),
+    Function("-_ negate_double (double) -> double", lambda one: -one),
+    Function("-_ negate_int64 (int) -> int", lambda one: bounded(-one)),
+    Function("!_ logical_not (bool) -> bool", lambda one: not one),
+    Function("size size_bytes (bytes) -> int", len),
+    Function("size bytes_size bytes.() -> int", len),
+    Function("size size_list (list(A)) -> int", len),
+    Function("size list_size list(A).() -> int", len),
+    Function("size size_map (map(A, B)) -> int", len),
+    Function("size map_size map(A, B).() -> int", len),
+    Function("size size_string (string) -> int", len),
+    Function("size string_size string.() -> int", len),
+)
+CONVERSIONS: Final = (
+    Function("bool bool_to_bool (bool) -> bool", _same),
+    Function("bool string_to_bool (string) -> bool", _to_bool),
+    Function("bytes bytes_to_bytes (bytes) -> bytes", _same),
+    Function("bytes string_to_bytes (string) -> bytes", lambda text: text.encode(errors="replace"), _encode_cost),
+    Function("double double_to_double (double) -> double", _same),
+    Function("double int64_to_double (int) -> double", _to_double),
+    Function("double string_to_double (string) -> double", _to_double),
+    Function("double uint64_to_double (uint) -> double", _to_double),
+    Function("duration duration_to_duration (duration) -> duration"),
+    Function("duration string_to_duration (string) -> duration"),
+    Function("dyn to_dyn (A) -> dyn", _same),
+    Function("int int64_to_int64 (int) -> int", _same),
+    Function("int double_to_int64 (double) -> int", _to_int),
+    Function("int duration_to_int64 (duration) -> int"),
+    Function("int string_to_int64 (string) -> int", _to_int),
+    Function("int timestamp_to_int64 (timestamp) -> int"),
+    Function("int uint64_to_int64 (uint) -> int", _to_int),
+    Function("string string_to_string (string) -> string", _same),
+    Function("string bool_to_string (bool) -> string", lambda value: "true" if value else "false"),
+    Function("string bytes_to_string (bytes) -> string", _decoded, _decode_cost),
+    Function("string double_to_string (double) -> string", _double_text),
+    Function("string duration_to_string (duration) -> string"),
+    Function("string int64_to_string (int) -> string", str),
+    Function("string timestamp_to_string (timestamp) -> string"),
+    Function("string uint64_to_string (uint) -> string", lambda value: str(int(value))),
+    Function("string ip_to_string (IP) -> string"),
+    Function("string cidr_to_string (CIDR) -> string"),
+    Function("timestamp timestamp_to_timestamp (timestamp) -> timestamp"),
+    Function("timestamp int64_to_timestamp (int) -> timestamp"),
+    Function("timestamp string_to_timestamp (string) -> timestamp"),
+    Function("type type (A) -> type(A)", lambda value: TypeName(type_name(value))),
+    Function("uint uint64_to_uint64 (uint) -> uint", _same),
+    Function("uint double_to_uint64 (double) -> uint", _to_uint),
+    Function("uint int64_to_uint64 (int) -> uint", _to_uint),
+    Function("uint string_to_uint64 (string) -> uint", _to_uint),
+)

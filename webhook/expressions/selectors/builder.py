@@ -6,15 +6,22 @@ exception, until a loop or `&&` and `||` settle the matter without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from webhook.expressions.selectors.constants import constant_entries, folded, is_member, is_no_key, program_of
-from webhook.expressions.selectors.faults import SelectorError
-from webhook.expressions.selectors.frame import Frame, Later
+from webhook.expressions.selectors.faults import AbortedError, Charge, SelectorError, StepBudget
+from webhook.expressions.selectors.functions import (
+    constant_entries,
+    dispatched,
+    evaluated,
+    folded,
+    functions,
+    is_member,
+    is_no_key,
+    program_of,
+)
 from webhook.expressions.selectors.kinds import TYPE_NAMES
-from webhook.expressions.selectors.library import LIBRARY, dispatched, is_counted
 from webhook.expressions.selectors.syntax import (
     ACCUMULATOR,
     Constant,
@@ -28,9 +35,9 @@ from webhook.expressions.selectors.syntax import (
 )
 from webhook.expressions.selectors.texts import searching
 from webhook.expressions.selectors.values import (
-    AbortedError,
-    Charge,
+    DomainMap,
     Optional,
+    Semver,
     TypeName,
     differ,
     entry_of,
@@ -40,15 +47,88 @@ from webhook.expressions.selectors.values import (
     no_overload,
     optional_entry_of,
     present,
+    size_of,
 )
 from webhook.expressions.values import EvaluationError
 
-Step = Callable[[Frame], Any]
-
+_SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap, Semver})
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 _MEASURES: Final = frozenset({"string_to_quantity", "string_to_semver", "string_bool_to_semver"})
 _FATAL: Final = ("list_distinct", "list_flatten_int", "list_int_sort", "list_string_sort", "list_double_sort")
 """Overloads whose cost the API server takes from operands without a look at whether they are errors."""
+
+
+class Frame:
+    """The variables of one place in an expression; those around it are in the frames around it."""
+
+    __slots__ = ("around", "budget", "variables")
+
+    def __init__(self, variables: Mapping[str, Any], budget: StepBudget, around: Frame | None = None) -> None:
+        self.variables = variables
+        self.budget = budget
+        self.around = around
+
+    def inner(self, variables: Mapping[str, Any]) -> Frame:
+        """A frame with some variables more."""
+        return Frame(variables, self.budget, self)
+
+    def charge(self, steps: int) -> None:
+        """Take some steps. Raises CostExceededError."""
+        budget = self.budget
+        budget.left -= steps
+        if budget.left < budget.mark:
+            budget.pass_mark()
+
+    def charge_for(self, value: Any) -> None:
+        """Take the steps for a call that looks at a value. Raises CostExceededError."""
+        budget = self.budget
+        budget.left -= 1 + size_of(value) if type(value) in _SIZED else 1
+        if budget.left < budget.mark:
+            budget.pass_mark()
+
+    def variable(self, name: str, *, outermost: bool = False) -> Any:
+        """The innermost variable of that name, or the outermost. Raises the EvaluationError that it holds."""
+        self.charge(1)
+        found: Any = None
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.variables:
+                found = frame.variables[name]
+                if not outermost:
+                    break
+            frame = frame.around
+        if isinstance(found, Later):
+            return found.value()
+        if isinstance(found, EvaluationError):
+            raise found
+        return found
+
+
+class Later:
+    """A value that is found when it is asked for, once."""
+
+    __slots__ = ("_error", "_found", "_frame", "_step")
+
+    def __init__(self, step: Callable[[Frame], Any], frame: Frame) -> None:
+        self._step: Callable[[Frame], Any] | None = step
+        self._frame = frame
+        self._found: Any = None
+        self._error: EvaluationError | None = None
+
+    def value(self) -> Any:
+        """The value. Raises EvaluationError, the same one each time."""
+        if self._step is not None:
+            step, self._step = self._step, None
+            try:
+                self._found = step(self._frame)
+            except EvaluationError as error:
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+
+Step = Callable[[Frame], Any]
 
 
 def built(node: Node) -> Step:  # noqa: PLR0911 -- one case a kind of node
@@ -114,39 +194,37 @@ def _call(node: Invocation) -> Step:  # noqa: C901, PLR0911 -- one case a sort o
     if node.overloads[0] in _MEASURES and all(isinstance(operand, Constant) for operand in operands):
         return _measure(node, operands)
     steps = [built(operand) for operand in operands]
-    if not any(overload in LIBRARY for overload in node.overloads):
+    overloads = evaluated(node.overloads)
+    if not overloads:
         raise SelectorError.unsupported(f"{node.function}()")
     program = program_of(node, operands)
     if program is not None:
-        return _applied(searching(LIBRARY[node.overloads[0]], program), steps, counted=True)
+        return _applied(searching(overloads[0].run, program), steps, counted=True)
     if _appends(node):
         return _appended(*steps)
     if node.function == "@in":
         listed = constant_entries(node)
         if listed is not None:
             return _applied(partial(is_member, listed), steps[:1], counted=True) if listed else lambda _: False
-    function, counted = dispatched(node.overloads, [each.type for each in operands]), is_counted(node.overloads)
+    function = dispatched(overloads, [each.type for each in operands])
     if node.overloads[0].startswith(_FATAL) and len(node.overloads) == 1:
         return _fatal(function, steps)
-    return _applied(function, steps, counted=counted)
+    return _applied(function, steps, counted=any(each.counted for each in overloads))
 
 
 def _measure(node: Invocation, operands: Sequence[Node]) -> Step:
     """A quantity or a version that is written out, which is read once; what cannot be read fails when it is used."""
     given = [operand.value for operand in operands if isinstance(operand, Constant)]
+    found = failed = None
     try:
-        found = LIBRARY[node.overloads[0]](*given)
+        found = functions().by_id[node.overloads[0]].run(*given)
     except EvaluationError as error:
         failed = str(error)
 
-        def fail(frame: Frame) -> Any:
-            frame.charge(1)
-            raise EvaluationError(failed)
-
-        return fail
-
     def run(frame: Frame) -> Any:
         frame.charge(1)
+        if failed is not None:
+            raise EvaluationError(failed)
         return found
 
     return run
@@ -214,30 +292,29 @@ def _fatal(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
 # --- calls that need not evaluate all their operands, or look at the types of values -------------
 
 
-def _logical(stop: bool) -> Callable[[Sequence[Step]], Step]:  # noqa: FBT001 -- `&&` stops at false, `||` at true
-    def make(steps: Sequence[Step]) -> Step:
-        def run(frame: Frame) -> bool:
-            failed: EvaluationError | None = None
-            for step in steps:
-                frame.charge(1)
-                try:
-                    value = step(frame)
-                except AbortedError:
-                    raise
-                except EvaluationError as error:
-                    failed = failed or error
-                    continue
-                if not isinstance(value, bool):
-                    failed = failed or no_overload(value)
-                elif value is stop:
-                    return value
-            if failed is not None:
-                raise failed
-            return not stop
+def _logical(steps: Sequence[Step], *, stop: bool) -> Step:
+    """`&&` stops at false, `||` at true."""
 
-        return run
+    def run(frame: Frame) -> bool:
+        failed: EvaluationError | None = None
+        for step in steps:
+            frame.charge(1)
+            try:
+                value = step(frame)
+            except AbortedError:
+                raise
+            except EvaluationError as error:
+                failed = failed or error
+                continue
+            if not isinstance(value, bool):
+                failed = failed or no_overload(value)
+            elif value is stop:
+                return value
+        if failed is not None:
+            raise failed
+        return not stop
 
-    return make
+    return run
 
 
 def _conditional(steps: Sequence[Step]) -> Step:
@@ -268,31 +345,25 @@ def _not_strictly_false(steps: Sequence[Step]) -> Step:
     return run
 
 
-def _compared(compare: Callable[[Any, Any, Charge], bool]) -> Callable[[Sequence[Step]], Step]:
-    def make(steps: Sequence[Step]) -> Step:
-        one, other = steps
+def _compared(steps: Sequence[Step], compare: Callable[[Any, Any, Charge], bool]) -> Step:
+    one, other = steps
 
-        def run(frame: Frame) -> bool:
-            frame.charge(1)
-            left, right = one(frame), other(frame)
-            return compare(left, right, frame.charge)
+    def run(frame: Frame) -> bool:
+        frame.charge(1)
+        left, right = one(frame), other(frame)
+        return compare(left, right, frame.charge)
 
-        return run
-
-    return make
+    return run
 
 
-def _indexed(find: Callable[[Any, Any], Any]) -> Callable[[Sequence[Step]], Step]:
-    def make(steps: Sequence[Step]) -> Step:
-        operand, key = steps
+def _indexed(steps: Sequence[Step], find: Callable[[Any, Any], Any]) -> Step:
+    operand, key = steps
 
-        def run(frame: Frame) -> Any:
-            frame.charge(1)
-            return find(operand(frame), key(frame))
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return find(operand(frame), key(frame))
 
-        return run
-
-    return make
+    return run
 
 
 def _first_present(steps: Sequence[Step], result: Callable[[Optional], Any]) -> Step:
@@ -309,15 +380,15 @@ def _first_present(steps: Sequence[Step], result: Callable[[Optional], Any]) -> 
 
 
 _SPECIAL: Final[dict[str, Callable[[Sequence[Step]], Step]]] = {
-    "_&&_": _logical(stop=False),
-    "_||_": _logical(stop=True),
+    "_&&_": partial(_logical, stop=False),
+    "_||_": partial(_logical, stop=True),
     "_?_:_": _conditional,
     "@not_strictly_false": _not_strictly_false,
-    "_==_": _compared(equal),
-    "_!=_": _compared(differ),
-    "_[_]": _indexed(entry_of),
-    "_[?_]": _indexed(optional_entry_of),
-    "_?._": _indexed(optional_entry_of),
+    "_==_": partial(_compared, compare=equal),
+    "_!=_": partial(_compared, compare=differ),
+    "_[_]": partial(_indexed, find=entry_of),
+    "_[?_]": partial(_indexed, find=optional_entry_of),
+    "_?._": partial(_indexed, find=optional_entry_of),
     "or": partial(_first_present, result=lambda optional: optional),
     "orValue": partial(_first_present, result=lambda optional: optional.value),
 }

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.faults import FaultKind, SelectorError
-from webhook.expressions.selectors.kinds import (
-    BOOL,
-    DEVICE_FIELDS,
-    DYN,
-    INT,
-    LOGICAL,
-    TYPE_NAMES,
-    VARIABLES,
-    CelType,
-    Overload,
-    Substitutions,
-    functions,
-    most_general,
-)
+from webhook.expressions.selectors.faults import Charge, FaultKind, SelectorError, free
+from webhook.expressions.selectors.functions import Overload, functions
+from webhook.expressions.selectors.kinds import BOOL, DYN, INT, TYPE_NAMES, CelType, Substitutions
 from webhook.expressions.selectors.syntax import (
     Constant,
     Field,
@@ -36,7 +25,7 @@ from webhook.expressions.selectors.syntax import (
     walk,
 )
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, charge_pattern, compiled_pattern
-from webhook.expressions.selectors.values import Charge, UInt, free
+from webhook.expressions.selectors.values import UInt
 
 _CONSTANTS: Final[dict[type, CelType]] = {
     bool: BOOL,
@@ -104,7 +93,7 @@ class _Checker:
                 if node.name in scope:
                     return scope[node.name]
         name = node.name.removeprefix(".")
-        kind = VARIABLES.get(name) or TYPE_NAMES.get(name)
+        kind = kinds.VARIABLES.get(name) or TYPE_NAMES.get(name)
         if kind is None:
             raise undeclared(node.name)
         return kind
@@ -134,9 +123,9 @@ class _Checker:
             case "map":
                 result = kind.of[1]
             case "object":
-                if kind != kinds.DEVICE or name not in DEVICE_FIELDS:
+                if kind != kinds.DEVICE or name not in kinds.DEVICE_FIELDS:
                     raise SelectorError.invalid(f"undefined field '{name}'")
-                result = DEVICE_FIELDS[name]
+                result = kinds.DEVICE_FIELDS[name]
             case "parameter":
                 self.found.fits([DYN], [kind])
                 result = DYN
@@ -166,7 +155,7 @@ class _Checker:
         if overloads is None:
             raise undeclared(node.function)
         node.function = node.function.removeprefix(".")
-        if node.function in LOGICAL:
+        if node.function in {"_&&_", "_||_"}:
             return self.logical(node, overloads[0])
         given = [operand.type for operand in ([target] if target is not None else []) + node.arguments]
         return self.resolved(node, overloads, given)
@@ -191,7 +180,7 @@ class _Checker:
         for overload in overloads:
             if overload.method != (node.target is not None):
                 continue
-            stand_ins = {name: self.found.fresh() for name in overload.parameters}
+            stand_ins: dict[str, CelType] = defaultdict(self.found.fresh)
             if not self.found.fits(given, [_instance(kind, stand_ins) for kind in overload.arguments]):
                 continue
             fitting.append(overload.id)
@@ -233,7 +222,7 @@ class _Checker:
     def joined(self, before: CelType | None, kind: CelType) -> CelType:
         if before is None:
             return kind
-        return most_general(before, kind) if self.found.fits([before], [kind]) else DYN
+        return kinds.most_general(before, kind) if self.found.fits([before], [kind]) else DYN
 
     def must_fit(self, one: CelType, other: CelType) -> None:
         if not self.found.fits([one], [other]):

@@ -8,10 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from webhook.expressions.selectors.call_costs import (
-    AFTER_LIBRARY,
-    BEFORE_LIBRARY,
     LIST_COST,
-    MAP_COST,
     NONE,
     NOTHING,
     ONE,
@@ -20,8 +17,8 @@ from webhook.expressions.selectors.call_costs import (
     Operand,
     Range,
     fixed,
-    library_estimate,
 )
+from webhook.expressions.selectors.functions import functions
 from webhook.expressions.selectors.kinds import SCALARS, CelType
 from webhook.expressions.selectors.syntax import (
     ACCUMULATOR,
@@ -38,7 +35,7 @@ from webhook.expressions.selectors.syntax import (
 MAX_COST: Final = 1_000_000
 """Of one evaluation, and of the estimate of its worst case."""
 
-Places = tuple[str, ...]
+_MAP_COST: Final = 30
 
 
 class _Declared(msgspec.Struct, frozen=True):
@@ -64,7 +61,7 @@ _DEVICE: Final = _Declared(
 )
 
 
-def declared_size(path: Places) -> Range | None:
+def declared_size(path: tuple[str, ...]) -> Range | None:
     """The size of what a path leads to, if it begins at the device. Source: sizeEstimator of dracel."""
     if not path or path[0] != "device":
         return None
@@ -179,18 +176,16 @@ class _Coster:
             cost = self.cost(argument).plus(ONE)
             self.copy_sizes(node, argument)
             return cost
-        costs, given = [], []
+        costs, operands, whole = [], [], NONE
         for argument in node.arguments:
             costs.append(self.cost(argument))
-            given.append(self.operand(argument))
-        whole = NONE
-        target = None
+            operands.append(self.operand(argument))
         if node.target is not None:
             whole = self.cost(node.target)
-            target = self.operand(node.target)
+            operands.insert(0, self.operand(node.target))
         union, size = NOTHING, None
         for overload in node.overloads:
-            estimate = self.estimate(node, overload, target, given, costs)
+            estimate = self.estimate(node, overload, operands, costs)
             union = union.union(estimate.cost)
             if estimate.size is not None:
                 size = estimate.size if size is None else size.union(estimate.size)
@@ -204,39 +199,18 @@ class _Coster:
         return whole.plus(union)
 
     def estimate(
-        self, node: Invocation, overload: str, target: Operand | None, given: Sequence[Operand], costs: Sequence[Range]
+        self, node: Invocation, overload: str, operands: Sequence[Operand], costs: Sequence[Range]
     ) -> Estimate:
-        operands = [target, *given] if target is not None else given
-        before = BEFORE_LIBRARY.get(overload)
-        found = before(operands) if before else library_estimate(node.function, overload, target, given)
-        if found is None:
-            found = self.core_estimate(node, overload, operands, costs)
-            if found is not None and overload in _OWN_ARGUMENTS:
-                return found
-        cost, size = found or Estimate(ONE)
+        if overload in {"conditional", "add_string", "add_bytes", "add_list"}:
+            *_, one, other = node.arguments
+            entries = self.entries(one)
+            self.keep_entries(node, entries and entries.union(self.entries(other)))
+        if overload == "conditional":
+            return Estimate(costs[0].plus(costs[1].union(costs[2])), operands[1].size.union(operands[2].size))
+        cost, size = functions().by_id[overload].cost(operands)
         for argument in costs:
             cost = cost.plus(argument)
         return Estimate(cost, size)
-
-    def core_estimate(
-        self, node: Invocation, overload: str, operands: Sequence[Operand], costs: Sequence[Range]
-    ) -> Estimate | None:
-        if overload in {"logical_and", "logical_or"}:
-            cost = NONE
-            for each in costs:
-                cost = cost.plus(each)
-            return Estimate(cost)
-        if overload == "conditional":
-            _, then, otherwise = node.arguments
-            entries = self.entries(then)
-            self.keep_entries(node, entries and entries.union(self.entries(otherwise)))
-            cost = costs[0].plus(costs[1].union(costs[2]))
-            return Estimate(cost, operands[1].size.union(operands[2].size))
-        if overload in {"add_string", "add_bytes", "add_list"}:
-            entries = self.entries(node.arguments[0])
-            self.keep_entries(node, entries and entries.union(self.entries(node.arguments[1])))
-        after = AFTER_LIBRARY.get(overload)
-        return after(operands) if after else None
 
     def operand(self, node: Node) -> Operand:
         path = self.path(node).names
@@ -258,7 +232,7 @@ class _Coster:
         return cost
 
     def map_literal(self, node: MapOf) -> Range:
-        cost = fixed(MAP_COST)
+        cost = fixed(_MAP_COST)
         keys = values = NOTHING if node.entries else NONE
         for key, value in node.entries:
             cost = cost.plus(self.cost(key)).plus(self.cost(value))
@@ -358,7 +332,6 @@ class _Coster:
 
 
 _INDEXED: Final = {"index_list": "@items", "index_map": "@values"}
-_OWN_ARGUMENTS: Final = frozenset({"logical_and", "logical_or", "conditional"})
 
 
 def _written_size(node: Node) -> Range | None:

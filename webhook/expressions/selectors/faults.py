@@ -1,12 +1,20 @@
-"""Why a selector is refused."""
+"""Why a selector is refused, and what ends an evaluation: errors, and steps that are used up."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from webhook.expressions.values import EvaluationError
+
+Charge = Callable[[int], None]
+"""Takes steps, before what they are for. Raises: AbortedError."""
+
+BETWEEN_LOOKS: Final = 256
+"""Steps from one look at the clock to the next: a tenth of a millisecond."""
 DETAIL_MAX_CHARACTERS: Final = 1024
 
 
@@ -52,3 +60,52 @@ class SelectorError(Exception):
     def unsupported(cls, detail: str) -> SelectorError:
         """For what only this evaluator refuses."""
         return cls(FaultKind.UNSUPPORTED, f"not supported here: {detail}")
+
+
+class AbortedError(EvaluationError):
+    """Ends an evaluation: unlike other errors, `&&`, `||` and loops do not settle the matter without it."""
+
+
+class CostExceededError(AbortedError):
+    """An evaluation, or all those that share a StepBudget, took more steps than they may."""
+
+
+def unwatched() -> None:
+    """For work that only its steps end."""
+
+
+class StepBudget:
+    """The steps that evaluations may take together; `left` is negative when they are used up.
+
+    `look` is called every BETWEEN_LOOKS steps, and may raise to end the work.
+    """
+
+    __slots__ = ("_look", "left", "mark")
+
+    def __init__(self, steps: int, look: Callable[[], None] = unwatched) -> None:
+        self._look = look
+        self.refill(steps)
+
+    def refill(self, steps: int) -> None:
+        """That is what is left from now on."""
+        self.left = steps
+        self.mark = 0 if self._look is unwatched else max(steps - BETWEEN_LOOKS, 0)
+        """When `left` falls below it, `pass_mark` has to be called."""
+
+    def pass_mark(self) -> None:
+        """Looks, once for each BETWEEN_LOOKS steps. Raises: CostExceededError, and what `look` raises."""
+        if self.left < 0:
+            raise CostExceededError("operation cancelled: actual cost limit exceeded")
+        while self.left < self.mark:
+            self.mark = max(self.mark - BETWEEN_LOOKS, 0)
+            self._look()
+
+    def charge(self, steps: int) -> None:
+        """Take some steps, before what they are for. Raises CostExceededError, and what `look` raises."""
+        self.left -= steps
+        if self.left < self.mark:
+            self.pass_mark()
+
+
+def free(_steps: int) -> None:
+    """For values that are bounded, so that their steps were counted when the selector was compiled."""

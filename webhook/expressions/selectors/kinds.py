@@ -1,4 +1,4 @@
-"""Types of CEL as the checker sees them, which fit each other, and the functions and variables that have them.
+"""Types of CEL as the checker sees them, which fit each other, and the variables that have them.
 
 Source: cel-go common/types/types.go and checker/types.go; k8s.io/apiserver/pkg/cel/environment/base.go;
 k8s.io/dynamic-resource-allocation/cel/compile.go.
@@ -6,14 +6,12 @@ k8s.io/dynamic-resource-allocation/cel/compile.go.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping, MutableMapping, Sequence
-from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from webhook.expressions.selectors.faults import SelectorError
-from webhook.expressions.selectors.values import Charge, free
+from webhook.expressions.selectors.faults import Charge, SelectorError, free
 
 PARTS_MAX: Final = 128
 """Of a type, those of its parameters included, each as often as it stands there. Sane ones have ten."""
@@ -130,9 +128,8 @@ def parameter(name: str) -> CelType:
 
 
 _NAMED: Final = {
-    **{each.name: each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, DYN)},
-    "Duration": DURATION,
-    "Timestamp": TIMESTAMP,
+    **{each.name: each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, DYN, DURATION, TIMESTAMP)},
+    **{each.kind: each for each in (DURATION, TIMESTAMP)},
     "Quantity": QUANTITY,
     "Semver": SEMVER,
     "NamedFormat": NAMED_FORMAT,
@@ -140,12 +137,7 @@ _NAMED: Final = {
     "IP": IP,
     "CIDR": CIDR,
 }
-_BUILT: Final = {
-    "list": ("list", "list"),
-    "map": ("map", "map"),
-    "type": ("type", "type"),
-    OPTIONAL_NAME: ("opaque", OPTIONAL_NAME),
-}
+_BUILT: Final[Mapping[str, Any]] = {"list": list_of, "map": map_of, "type": type_of, OPTIONAL_NAME: optional_of}
 
 
 @lru_cache(maxsize=256)
@@ -153,8 +145,8 @@ def named(text: str) -> CelType:
     """The type that a declaration spells: `list(int)`, `map(K, V)`; a capital letter is a parameter."""
     name, _, inner = text.partition("(")
     if inner:
-        kind, full_name = _BUILT[name]
-        return CelType(kind, full_name, tuple(map(named, split_types(inner.removesuffix(")")))))
+        built: CelType = _BUILT[name](*map(named, split_types(inner.removesuffix(")"))))
+        return built
     return _NAMED[text] if text in _NAMED else parameter(text)
 
 
@@ -281,29 +273,10 @@ def _says_less(one: CelType, other: CelType) -> bool:
     return one.kind == "type"
 
 
-class Overload(NamedTuple):
-    """One way to call a function; `arguments` begins with the target where it is a `method`."""
-
-    id: str
-    method: bool
-    arguments: tuple[CelType, ...]
-    result: CelType
-    parameters: frozenset[str]
-
-
-class Functions(NamedTuple):
-    """All overloads, by the function's name and by their own."""
-
-    by_name: Mapping[str, tuple[Overload, ...]]
-    by_id: Mapping[str, Overload]
-
-
-ATTRIBUTES: Final = map_of(STRING, map_of(STRING, DYN))
-CAPACITY: Final = map_of(STRING, map_of(STRING, QUANTITY))
 DEVICE_FIELDS: Final[Mapping[str, CelType]] = {
     "driver": STRING,
-    "attributes": ATTRIBUTES,
-    "capacity": CAPACITY,
+    "attributes": map_of(STRING, map_of(STRING, DYN)),
+    "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
     "allowMultipleAllocations": BOOL,
 }
 """Attributes are dyn, since some may be lists (KEP-5491)."""
@@ -318,34 +291,3 @@ TYPE_NAMES: Final[Mapping[str, CelType]] = {
     "net.CIDR": type_of(CIDR),
     OPTIONAL_NAME: type_of(optional_of(DYN)),
 }
-LOGICAL: Final = frozenset({"_&&_", "_||_"})
-
-
-@cache
-def functions() -> Functions:
-    """What `declarations.txt` lists."""
-    text = pkgutil.get_data(__package__, "declarations.txt")
-    assert text is not None
-    rows = [_read(line) for line in text.decode().splitlines() if line and not line.startswith("# ")]
-    by_name: dict[str, tuple[Overload, ...]] = {}
-    for name, overload in rows:
-        by_name[name] = (*by_name.get(name, ()), overload)
-    return Functions(by_name, {overload.id: overload for _, overload in rows})
-
-
-def _read(line: str) -> tuple[str, Overload]:
-    name, identifier, signature = line.split(" ", 2)
-    taken, _, result = signature.rpartition(" -> ")
-    target, method, arguments = taken.rpartition(".(")
-    if not method:
-        arguments = taken.removeprefix("(")
-    types = [*([target] if method else []), *split_types(arguments.removesuffix(")"))]
-    kinds_taken = tuple(map(named, types))
-    parameters = frozenset(name for kind in (*kinds_taken, named(result)) for name in _parameters(kind))
-    return name, Overload(identifier, bool(method), kinds_taken, named(result), parameters)
-
-
-def _parameters(kind: CelType) -> frozenset[str]:
-    if kind.kind == "parameter":
-        return frozenset({kind.name})
-    return frozenset(name for inner in kind.of for name in _parameters(inner))

@@ -113,9 +113,7 @@ class _Loop:
         return self.gathered(target, arguments, ListOf(entries=[]), step)
 
     def filtered(self, target: Node, arguments: list[Node]) -> Node:
-        step = _call("_+_", _so_far(), ListOf(entries=[arguments[0]]))
-        step = _call("_?_:_", arguments[1], step, _so_far())
-        return self.over(target, arguments, ListOf(entries=[]), step)
+        return self.list_of(target, [*arguments, arguments[0]])
 
     def map_of(self, target: Node, arguments: list[Node]) -> Node:
         step = _call("cel.@mapInsert", _so_far(), Ident(name=_variable(arguments[0])), arguments[-1])

@@ -5,14 +5,15 @@ Source: k8s.io/apiserver/pkg/cel/library/quantity.go and semverlib.go, apimachin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
 from webhook.api.quantities import parse_quantity, quantity_parts
 from webhook.api.remembered import remembered
-from webhook.expressions.selectors.values import MAX_INT, MAX_UINT, MIN_INT, Quantity, Semver
-from webhook.expressions.values import EvaluationError
+from webhook.expressions.selectors import call_costs as costs
+from webhook.expressions.selectors.call_costs import Function
+from webhook.expressions.selectors.values import MAX_UINT, Quantity, Semver
+from webhook.expressions.values import MAX_INT, MIN_INT, EvaluationError
 
 _DIGITS: Final = 18
 """As many digits fit 64 bits whatever they are."""
@@ -75,6 +76,10 @@ def _parsed_quantity(text: str) -> Quantity:
     if found is None:
         raise EvaluationError("quantities must match the regular expression of Kubernetes' quantities")
     return found
+
+
+def _is_quantity(text: str) -> bool:
+    return quantity_of(text) is not None
 
 
 def _approximately(quantity: Quantity) -> float:
@@ -157,34 +162,33 @@ def _rank(version: Semver) -> tuple[Any, ...]:
     return version.major, version.minor, version.patch, not before, before
 
 
-MEASURES: Final[Mapping[str, Callable[..., Any]]] = {
-    "string_to_quantity": _parsed_quantity,
-    "is_quantity_string": lambda text: quantity_of(text) is not None,
-    "quantity_sign": lambda one: _order(one.amount, 0),
-    "quantity_is_greater_than": lambda one, other: one.amount > other.amount,
-    "quantity_is_less_than": lambda one, other: one.amount < other.amount,
-    "quantity_compare_to": lambda one, other: _order(one.amount, other.amount),
-    "quantity_get_float": _approximately,
-    "quantity_get_int": _as_integer,
-    "quantity_is_integer": lambda one: _whole(one) is not None,
-    "quantity_add": _sum,
-    "quantity_add_int": lambda one, number: _sum(one, Quantity(Fraction(number))),
-    "quantity_sub": lambda one, other: _sum(one, other, -1),
-    "quantity_sub_int": lambda one, number: _sum(one, Quantity(Fraction(number)), -1),
-    "string_to_semver": _parsed_version,
-    "string_bool_to_semver": _parsed_version,
-    "is_semver_string": _is_version,
-    "is_semver_string_bool": _is_version,
-    "semver_is_greater_than": lambda one, other: _rank(one) > _rank(other),
-    "semver_is_less_than": lambda one, other: _rank(one) < _rank(other),
-    "semver_compare_to": lambda one, other: _order(_rank(one), _rank(other)),
-    "semver_major": lambda one: _signed(one.major),
-    "semver_minor": lambda one: _signed(one.minor),
-    "semver_patch": lambda one: _signed(one.patch),
-}
-"""By overload."""
-
-
 def _signed(number: int) -> int:
     """A number without a sign as Go converts it to one with a sign."""
     return number if number <= MAX_INT else number - MAX_UINT - 1
+
+
+MEASURES: Final = (
+    Function("add quantity_add Quantity.(Quantity) -> Quantity", _sum),
+    Function("add quantity_add_int Quantity.(int) -> Quantity", lambda a, b: _sum(a, Quantity(Fraction(b)))),
+    Function("asApproximateFloat quantity_get_float Quantity.() -> double", _approximately),
+    Function("asInteger quantity_get_int Quantity.() -> int", _as_integer),
+    Function("compareTo quantity_compare_to Quantity.(Quantity) -> int", lambda a, b: _order(a.amount, b.amount)),
+    Function("compareTo semver_compare_to Semver.(Semver) -> int", lambda a, b: _order(_rank(a), _rank(b))),
+    Function("isGreaterThan quantity_is_greater_than Quantity.(Quantity) -> bool", lambda a, b: a.amount > b.amount),
+    Function("isGreaterThan semver_is_greater_than Semver.(Semver) -> bool", lambda a, b: _rank(a) > _rank(b)),
+    Function("isInteger quantity_is_integer Quantity.() -> bool", lambda one: _whole(one) is not None),
+    Function("isLessThan quantity_is_less_than Quantity.(Quantity) -> bool", lambda a, b: a.amount < b.amount),
+    Function("isLessThan semver_is_less_than Semver.(Semver) -> bool", lambda a, b: _rank(a) < _rank(b)),
+    Function("isQuantity is_quantity_string (string) -> bool", _is_quantity, costs.look()),
+    Function("isSemver is_semver_string (string) -> bool", _is_version, costs.look()),
+    Function("isSemver is_semver_string_bool (string, bool) -> bool", _is_version, costs.look()),
+    Function("major semver_major Semver.() -> int", lambda one: _signed(one.major)),
+    Function("minor semver_minor Semver.() -> int", lambda one: _signed(one.minor)),
+    Function("patch semver_patch Semver.() -> int", lambda one: _signed(one.patch)),
+    Function("quantity string_to_quantity (string) -> Quantity", _parsed_quantity, costs.look()),
+    Function("semver string_to_semver (string) -> Semver", _parsed_version, costs.look()),
+    Function("semver string_bool_to_semver (string, bool) -> Semver", _parsed_version, costs.look()),
+    Function("sign quantity_sign (Quantity) -> int", lambda one: _order(one.amount, 0)),
+    Function("sub quantity_sub Quantity.(Quantity) -> Quantity", lambda a, b: _sum(a, b, -1)),
+    Function("sub quantity_sub_int Quantity.(int) -> Quantity", lambda a, b: _sum(a, Quantity(Fraction(-b)))),
+)

@@ -7,29 +7,39 @@ selector.matches(SelectedDevice("gpu.example.com", {"model": {"string": "a100"}}
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, Self
 
-from webhook.expressions.selectors.builder import Step, built
+import msgspec
+
+from webhook.api.field import JSON
+from webhook.expressions.selectors.builder import Frame, Step, built
 from webhook.expressions.selectors.checker import check
-from webhook.expressions.selectors.constants import constant_entries, is_member
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
-from webhook.expressions.selectors.device import SelectedDevice
-from webhook.expressions.selectors.faults import FaultKind, SelectorError, SelectorFault
-from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
+from webhook.expressions.selectors.faults import (
+    AbortedError,
+    Charge,
+    CostExceededError,
+    FaultKind,
+    SelectorError,
+    SelectorFault,
+    StepBudget,
+    free,
+    unwatched,
+)
+from webhook.expressions.selectors.functions import constant_entries, is_member
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, CelType, list_of
+from webhook.expressions.selectors.measures import quantity_of, version_of
 from webhook.expressions.selectors.reader import read_selector
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, Node, children, walk
-from webhook.expressions.selectors.values import AbortedError, Charge, differ, equal, free, truth
+from webhook.expressions.selectors.values import DomainMap, differ, equal, truth
 from webhook.expressions.values import EvaluationError
 
 Reads = frozenset[tuple[str, str]]
 """`("attributes", "example.com/model")` or `("capacity", ...)`. The driver and whether there may be several allocations
 are always read, and so is whether everything else of the device has a value."""
-Fact = Callable[[SelectedDevice], Any]
-Test = Callable[[SelectedDevice], bool]
 
 __all__ = ["CostExceededError", "EvaluationError", "Selector", "SelectorFault", "StepBudget", "compile_selector"]
 
@@ -45,26 +55,17 @@ REMEMBERED_MAX_STEPS: Final = 8000
 """To compile one that is remembered; 256 of them take up to 50 MiB."""
 
 
-class Selector:
+class Selector(msgspec.Struct, frozen=True, eq=False):
     """A selector that was checked. Does not change; may be shared between threads."""
-
-    __slots__ = ("_native", "_native_steps", "_run", "cost", "reads", "source")
 
     source: str
     cost: int
     """The most that one evaluation costs by the API server's estimate."""
+    _run: Step
+    _native: Test | None
+    _native_steps: int
     reads: Reads | None
     """For devices that are alike in it, results, errors and steps are equal; None if that is not known."""
-
-    def __init__(
-        self, source: str, cost: int, run: Step, test: Test | None, test_steps: int = 1, reads: Reads | None = None
-    ) -> None:
-        self.source = source
-        self.cost = cost
-        self._run = run
-        self._native = test
-        self._native_steps = test_steps
-        self.reads = reads
 
     def matches(self, device: SelectedDevice, budget: StepBudget | None = None) -> bool:
         """Return whether it selects the device.
@@ -179,13 +180,6 @@ def _remembered(expression: str) -> tuple[Selector | SelectorFault, int] | None:
     return None if budget.left < 0 else (found, REMEMBERED_MAX_STEPS - budget.left)
 
 
-def _measured(expression: str, budget: StepBudget) -> Selector | SelectorFault:
-    try:
-        return _compiled(expression, budget)
-    except SelectorError as error:
-        return error.fault
-
-
 class _Checked(NamedTuple):
     """What is known before the cost is judged: `run` is the fault where it cannot be evaluated here."""
 
@@ -194,12 +188,15 @@ class _Checked(NamedTuple):
     run: Step | SelectorError
 
 
-def _compiled(expression: str, budget: StepBudget) -> Selector:
-    node, cost, run = _checked(expression, lambda kind: kind in {BOOL, DYN}, "bool or the unknown type", budget)
+def _measured(expression: str, budget: StepBudget) -> Selector | SelectorFault:
+    try:
+        node, cost, run = _checked(expression, lambda kind: kind in {BOOL, DYN}, "bool or the unknown type", budget)
+    except SelectorError as error:
+        return error.fault
     if cost > MAX_COST:
-        raise SelectorError(FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit")
+        return SelectorFault(FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit")
     if isinstance(run, SelectorError):
-        raise run
+        return run.fault
     # A step for each test of three or four parts, such as `device.driver == "x"`.
     return Selector(expression, cost, run, native(node), max(sum(1 for _ in walk(node)) // 4, 1), _reads(node))
 
@@ -272,9 +269,106 @@ def _domain(node: Node) -> tuple[str, str] | None:
             return None
 
 
+# --- devices ------------------------------------------------------------------------------------
+# Source: DeviceMatches of k8s.io/dynamic-resource-allocation/cel.
+
+
+class SelectedDevice:
+    """The driver, attributes and capacity of a device. What a selector sees of them is made once, when it is needed.
+
+    `attributes` and `capacity` are as in resource.k8s.io/v1: `{"model": {"string": "a100"}}`, `{"memory": {"value":
+    "40Gi"}}`. Names without a domain belong to that of the driver. Both must not change afterwards.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        attributes: Mapping[str, Mapping[str, JSON]] | None = None,
+        capacity: Mapping[str, Mapping[str, JSON]] | None = None,
+        *,
+        allow_multiple_allocations: bool = False,
+    ) -> None:
+        self.driver = driver
+        self.attributes = attributes or {}
+        self.capacity = capacity or {}
+        self.allow_multiple_allocations = allow_multiple_allocations
+
+    @cached_property
+    def variables(self) -> Mapping[str, Any]:
+        """The variables of an expression. Raises EvaluationError, if an attribute has no value that can be read."""
+        return {
+            "device": {
+                "driver": self.driver,
+                "allowMultipleAllocations": self.allow_multiple_allocations,
+                "attributes": self._by_domain(self.attributes, _attribute_value),
+                "capacity": self._by_domain(self.capacity, _capacity_value),
+            }
+        }
+
+    def _by_domain(self, values: Mapping[str, Mapping[str, JSON]], read: Callable[..., Any]) -> DomainMap:
+        found = DomainMap()
+        for name, value in values.items():
+            domain, identifier = _split_name(name, self.driver)
+            found.setdefault(domain, {})[identifier] = read(name, value)
+        return found
+
+    def attribute(self, domain: str, identifier: str) -> Any:
+        """What `device.attributes[domain].identifier` is. Raises EvaluationError, if there is none."""
+        try:
+            return self.variables["device"]["attributes"][domain][identifier]
+        except KeyError:
+            raise EvaluationError(f"no such key: {identifier}") from None
+
+
+def _split_name(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def _version(name: str, text: Any) -> Any:
+    found = version_of(text) if isinstance(text, str) else None
+    if found is None:
+        raise EvaluationError(f"attribute {name}: parse semantic version")
+    return found
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    if not isinstance(values, list):
+        raise EvaluationError(f"attribute {name}: unsupported attribute value")
+    return list(values)
+
+
+_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    **dict.fromkeys(("ints", "bools", "strings"), _listed),
+    "versions": lambda name, values: [_version(name, value) for value in _listed(name, values)],
+    **dict.fromkeys(("int", "bool", "string"), lambda _, value: value),
+    "version": _version,
+}
+"""In the order in which the server looks for a value."""
+
+
+def _attribute_value(name: str, attribute: Mapping[str, JSON]) -> Any:
+    for kind, read in _READ.items():
+        value = attribute.get(kind)
+        if value is not None:
+            return read(name, value)
+    raise EvaluationError(f"attribute {name}: unsupported attribute value")
+
+
+def _capacity_value(name: str, capacity: Mapping[str, JSON]) -> Any:
+    value = capacity.get("value")
+    found = quantity_of(value if isinstance(value, str) else str(value or 0))
+    if found is None:
+        raise EvaluationError(f"capacity {name}: not a quantity")
+    return found
+
+
 # --- short cuts -----------------------------------------------------------------------------------
 # `device.driver == "x"`, `device.attributes["d"].name == "v"` (also with `!=`, `in [...]`, or after `!`), and
 # `&&` of those need neither frames nor closures a node. They give the same results and the same errors.
+
+Fact = Callable[[SelectedDevice], Any]
+Test = Callable[[SelectedDevice], bool]
 
 
 def native(node: Node) -> Test | None:  # noqa: PLR0911 -- one case a shape
@@ -339,9 +433,10 @@ def _fact(node: Node) -> Fact | None:
             return lambda device: device.driver
         case Field(operand=Ident(name="device"), name="allowMultipleAllocations", test=False):
             return lambda device: device.allow_multiple_allocations
-        case Field(operand=domain, name=str(identifier), test=False):
-            return _attribute(domain, identifier)
-        case Invocation(function="_[_]", arguments=[domain, Constant(value=str(identifier))]):
+        case (
+            Field(operand=domain, name=str(identifier), test=False)
+            | Invocation(function="_[_]", arguments=[domain, Constant(value=str(identifier))])
+        ):
             return _attribute(domain, identifier)
         case _:
             return None

@@ -5,13 +5,18 @@ Source: cel-go ext/strings.go, common/types; k8s.io/apiserver/pkg/cel/library/re
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
 from webhook.api.remembered import remembered
-from webhook.expressions.selectors.values import CHARACTERS, Charge, no_overload
+from webhook.expressions.selectors import call_costs as costs
+from webhook.expressions.selectors.call_costs import Estimate, Function, Operands, Range, counted
+from webhook.expressions.selectors.faults import Charge
+from webhook.expressions.selectors.syntax import Constant
+from webhook.expressions.selectors.values import CHARACTERS, MAX_UINT, no_overload
 from webhook.expressions.values import EvaluationError, PatternError, compiled
 
 # Of RE2's program and caches: for any pattern, for each of its instructions, and at most.
@@ -204,7 +209,7 @@ def _last_index_of(charge: Charge, text: str, part: str) -> int:
     return text.rfind(part)
 
 
-def _last_index_from(charge: Charge, text: str, part: str, start: int) -> int:
+def _last_from(charge: Charge, text: str, part: str, start: int) -> int:
     _charge_search(charge, text, part)
     if start < 0:
         raise _out_of_range(start)
@@ -213,16 +218,10 @@ def _last_index_from(charge: Charge, text: str, part: str, start: int) -> int:
     return -1 if start >= len(text) else text.rfind(part, 0, start + len(part))
 
 
-def _substring(text: str, start: int) -> str:
-    if not 0 <= start <= len(text):
-        raise _out_of_range(start)
-    return text[start:]
-
-
-def _substring_to(text: str, start: int, end: int) -> str:
-    if start > end:
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    if end is not None and start > end:
         raise EvaluationError(f"invalid substring range. start: {start}, end: {end}")
-    for position in (start, end):
+    for position in (start, len(text) if end is None else end):
         if not 0 <= position <= len(text):
             raise _out_of_range(position)
     return text[start:end]
@@ -268,35 +267,90 @@ def _quote(text: str) -> str:
     return f'"{"".join(_QUOTED.get(character, character) for character in text)}"'
 
 
-COUNTED_TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "contains_string": _contains,
-    "matches": _matches,
-    "matches_string": _matches,
-    "string_find_string": _find,
-    "string_find_all_string": _find_all,
-    "string_find_all_string_int": _find_all,
-    "string_index_of_string": _index_of,
-    "string_index_of_string_int": _index_of,
-    "string_last_index_of_string": _last_index_of,
-    "string_last_index_of_string_int": _last_index_from,
-    "string_replace_string_string": _replace,
-    "string_replace_string_string_int": _replace,
-    "string_split_string": _split,
-    "string_split_string_int": _split,
-    "list_join": _join,
-    "list_join_string": _join,
-}
-"""By overload. What is first given takes the steps for what is looked at, and for what is made of it."""
+# --- costs --------------------------------------------------------------------------------------
 
-TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "starts_with_string": str.startswith,
-    "ends_with_string": str.endswith,
-    "string_char_at_int": _char_at,
-    "string_lower_ascii": _ascii(str.lower),
-    "string_upper_ascii": _ascii(str.upper),
-    "string_substring_int": _substring,
-    "string_substring_int_int": _substring_to,
-    "string_trim": lambda text: text.strip(_SPACES),
-    "strings_quote": _quote,
-}
-"""Those that take time in proportion to the size of their arguments, by overload."""
+
+def _join_cost(given: Operands) -> Estimate:
+    target = given[0]
+    size = target.size.times(target.entries or costs.UNKNOWN) if target.type.of else costs.NONE
+    if len(given) > 1:
+        between = Range(max(target.size.least - 1, 0), max(target.size.most - 1, 0))
+        size = size.plus(given[1].size.times(between))
+    return Estimate(size.scaled(costs.TRAVERSAL), size)
+
+
+def _split_cost(given: Operands) -> Estimate:
+    size = given[0].size
+    most = size.most
+    if len(given) > 2 and isinstance(given[2].node, Constant):
+        most = given[2].node.value % 2**64
+    return Estimate(size.scaled(2 * costs.TRAVERSAL), Range(0, most))
+
+
+def _replace_cost(given: Operands) -> Estimate:
+    size, old, new = (each.size for each in given[:3])
+    return Estimate(size.scaled(2 * costs.TRAVERSAL), _replaced(size, old, new))
+
+
+def _replaced(size: Range, old: Range, new: Range) -> Range:
+    """The size of a text in which one part is replaced by another."""
+    if old.least == 0:
+        most, kept_most = min(size.most + 1, MAX_UINT), size.most
+    elif new.most <= old.least:
+        most, kept_most = 0, size.most
+    else:
+        most, kept_most = math.ceil(float(size.most) / float(old.least)), 0
+    if old.most == 0:
+        least, kept_least = min(size.least + 1, MAX_UINT), size.least
+    elif old.most <= new.least:
+        least, kept_least = 0, size.least
+    else:
+        least, kept_least = math.ceil(float(size.least) / float(old.most)), 0
+    return Range(least, min(most, MAX_UINT)).times(new).plus(Range(kept_least, kept_most))
+
+
+def _find_cost(given: Operands) -> Estimate:
+    size = given[0].size
+    return Estimate(_match_cost(given).cost, Range(0, size.most))
+
+
+def _match_cost(given: Operands) -> Estimate:
+    return Estimate(given[0].size.plus(costs.ONE).scaled(costs.TRAVERSAL).times(given[1].size.scaled(costs.PATTERN)))
+
+
+def _contain_cost(given: Operands) -> Estimate:
+    return Estimate(given[0].size.scaled(costs.TRAVERSAL).times(given[1].size.scaled(costs.TRAVERSAL)))
+
+
+def _quote_cost(given: Operands) -> Estimate:
+    size = given[0].size
+    return Estimate(size.scaled(costs.TRAVERSAL), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
+
+
+TEXTS: Final = (
+    Function("charAt string_char_at_int string.(int) -> string", _char_at),
+    counted("contains contains_string string.(string) -> bool", _contains, _contain_cost),
+    Function("endsWith ends_with_string string.(string) -> bool", str.endswith, costs.look(1)),
+    counted("find string_find_string string.(string) -> string", _find, _find_cost),
+    counted("findAll string_find_all_string string.(string) -> list(string)", _find_all, _find_cost),
+    counted("findAll string_find_all_string_int string.(string, int) -> list(string)", _find_all, _find_cost),
+    counted("indexOf string_index_of_string string.(string) -> int", _index_of, costs.aggregate),
+    counted("indexOf string_index_of_string_int string.(string, int) -> int", _index_of, costs.aggregate),
+    counted("join list_join list(string).() -> string", _join, _join_cost),
+    counted("join list_join_string list(string).(string) -> string", _join, _join_cost),
+    counted("lastIndexOf string_last_index_of_string string.(string) -> int", _last_index_of, costs.aggregate),
+    counted("lastIndexOf string_last_index_of_string_int string.(string, int) -> int", _last_from, costs.aggregate),
+    Function("lowerAscii string_lower_ascii string.() -> string", _ascii(str.lower), costs.keep),
+    counted("matches matches (string, string) -> bool", _matches, _match_cost),
+    counted("matches matches_string string.(string) -> bool", _matches, _match_cost),
+    counted("replace string_replace_string_string string.(string, string) -> string", _replace, _replace_cost),
+    counted("replace string_replace_string_string_int string.(string, string, int) -> string", _replace, _replace_cost),
+    counted("split string_split_string string.(string) -> list(string)", _split, _split_cost),
+    counted("split string_split_string_int string.(string, int) -> list(string)", _split, _split_cost),
+    Function("startsWith starts_with_string string.(string) -> bool", str.startswith, costs.look(1)),
+    Function("strings.quote strings_quote (string) -> string", _quote, _quote_cost),
+    Function("substring string_substring_int string.(int) -> string", _substring, costs.keep),
+    Function("substring string_substring_int_int string.(int, int) -> string", _substring, costs.keep),
+    Function("trim string_trim string.() -> string", lambda text: text.strip(_SPACES), costs.keep),
+    Function("upperAscii string_upper_ascii string.() -> string", _ascii(str.upper), costs.keep),
+)

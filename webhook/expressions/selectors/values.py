@@ -7,28 +7,20 @@ from 0 and 1 by `map_key`. Source: cel-go common/types.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
+from webhook.expressions.selectors.faults import AbortedError, Charge
 from webhook.expressions.values import EvaluationError
-
-Charge = Callable[[int], None]
-"""Takes steps, before what they are for. Raises: AbortedError."""
 
 CHARACTERS: Final = 10
 """That cost as much as one step."""
-MAX_INT: Final = 2**63 - 1
-MIN_INT: Final = -(2**63)
 MAX_UINT: Final = 2**64 - 1
 UNHASHABLE: Final = "hash of unhashable type"
 """How Go panics. Where a selector is compiled, an API server closes the connection then, without a response."""
-
-
-class AbortedError(EvaluationError):
-    """Ends an evaluation: unlike other errors, `&&`, `||` and loops do not settle the matter without it."""
 
 
 class UInt(int):
@@ -91,7 +83,7 @@ def no_overload(*given: Any) -> EvaluationError:
     return EvaluationError(f"no such overload: {', '.join(map(type_name, given))}")
 
 
-_NAMES: Final[Mapping[type, str]] = {
+NAMES: Final[Mapping[type, str]] = {
     bool: "bool",
     int: "int",
     UInt: "uint",
@@ -111,7 +103,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 def type_name(value: Any) -> str:
     """The name of a value's type."""
-    return _NAMES.get(type(value)) or str(getattr(value, "TYPE", type(value).__name__))
+    return NAMES.get(type(value)) or str(getattr(value, "TYPE", type(value).__name__))
 
 
 def is_number(value: Any) -> bool:
@@ -151,10 +143,8 @@ class OtherKey:
 
 def check_hashable(value: Any) -> None:
     """What Go can put into a set and use as a key. Raises AbortedError, for a version and bytes."""
-    if isinstance(value, Semver):
-        raise AbortedError(f"{UNHASHABLE} cel.Semver")
-    if isinstance(value, bytes):
-        raise AbortedError(f"{UNHASHABLE} types.Bytes")
+    if isinstance(value, Semver | bytes):
+        raise AbortedError(f"{UNHASHABLE} {'cel.Semver' if isinstance(value, Semver) else 'types.Bytes'}")
 
 
 def literal_key(value: Any) -> Any:
@@ -228,10 +218,6 @@ def is_equal(one: Any, other: Any, charge: Charge) -> bool:
 def differ(one: Any, other: Any, charge: Charge) -> bool:
     """`!=`: what cannot be compared differs."""
     return not is_equal(one, other, charge)
-
-
-def free(_steps: int) -> None:
-    """For values that are bounded, so that their steps were counted when the selector was compiled."""
 
 
 def truth(value: Any) -> bool:

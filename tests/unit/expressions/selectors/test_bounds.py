@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.selectors.hostile import HEAVY_PATTERNS, hostile, instance, value
+from tests.selectors.hostile import HEAVY_PATTERNS, hostile, instance, parameters, value
 from webhook.expressions import values
-from webhook.expressions.selectors import library, texts
 from webhook.expressions.selectors import selector as selectors
-from webhook.expressions.selectors.device import SelectedDevice
-from webhook.expressions.selectors.faults import FaultKind, SelectorError
-from webhook.expressions.selectors.frame import BETWEEN_LOOKS, CostExceededError, Frame, StepBudget
-from webhook.expressions.selectors.kinds import PARTS_MAX, CelType, functions, list_of, map_of, named
-from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, Selector, SelectorFault, compile_selector
-from webhook.expressions.selectors.texts import COUNTED_TEXTS, compiled_pattern, instructions
+from webhook.expressions.selectors import texts
+from webhook.expressions.selectors.builder import Frame
+from webhook.expressions.selectors.faults import BETWEEN_LOOKS, CostExceededError, FaultKind, SelectorError, StepBudget
+from webhook.expressions.selectors.functions import dispatched, functions
+from webhook.expressions.selectors.kinds import PARTS_MAX, CelType, list_of, map_of, named
+from webhook.expressions.selectors.selector import (
+    COMPILE_STEPS,
+    Compiling,
+    SelectedDevice,
+    Selector,
+    SelectorFault,
+    compile_selector,
+)
+from webhook.expressions.selectors.texts import compiled_pattern, instructions
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ STEPS: Final = 2000
 CALLS_A_STEP: Final = 30
 """Functions that are called for one step: reading is dearest."""
 CHARACTERS_A_STEP: Final = 40
+OVERLOADS: Final = sorted(each.id for each in functions().by_id.values() if each.run is not None)
 DEVICE: Final = SelectedDevice("gpu.example.com", {"model": {"string": "a100"}, "tags": {"strings": ["a", "b"]}})
 
 
@@ -69,8 +77,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return run
 
-    for name, function in list(library.LIBRARY.items()):
-        monkeypatch.setitem(library.LIBRARY, name, watched(function))
+    known = functions().by_id
+    for name in OVERLOADS:
+        monkeypatch.setitem(known, name, known[name]._replace(run=watched(known[name].run)))
     selectors._remembered.cache_clear()
     return sizes
 
@@ -136,24 +145,21 @@ def evaluate(run: Step, budget: StepBudget) -> None:
         run(Frame(DEVICE.variables, budget))
 
 
-OVERLOADS: Final = sorted(each for each in functions().by_id if each in library.LIBRARY)
-
-
 def charged_for(overload: str, size: int, made: list[int]) -> tuple[int, int, int]:
     """The steps, the calls, and the size of the result, of a call with arguments of a size."""
     known = functions().by_id[overload]
     # The value of an optional value is not made again.
-    stand_ins = dict.fromkeys(known.parameters, named("int" if overload == "optional_value" else "string"))
+    stand_ins = dict.fromkeys(parameters(known), named("int" if overload == "optional_value" else "string"))
     kinds = [instance(each, stand_ins) for each in known.arguments]
     values = [value(kind, size) for kind in kinds]
-    function, counted = library.dispatched([overload], kinds), library.is_counted([overload])
+    function = dispatched([known], kinds)
     frame = Frame({}, StepBudget(10**9))
 
     def run() -> None:
         for each in values:
             frame.charge_for(each)
         try:
-            made.append(size_of(function(frame.charge, *values) if counted else function(*values)))
+            made.append(size_of(function(frame.charge, *values) if known.counted else function(*values)))
         except EvaluationError:
             made.append(0)
 
@@ -176,9 +182,7 @@ def test_no_function_is_free(overload: str) -> None:
 
 def test_every_function_can_be_part_of_a_hostile_selector() -> None:
     texts = "".join(map(hostile, range(SEEDS)))
-    names = {
-        name for name, overloads in functions().by_name.items() if any(each.id in library.LIBRARY for each in overloads)
-    }
+    names = {name for name, overloads in functions().by_name.items() if any(each.run is not None for each in overloads)}
     spelt = {name: f"{name}(" for name in names if name[0].isalpha() and "@" not in name}
     assert [name for name, start in spelt.items() if start not in texts] == []
 
@@ -369,7 +373,7 @@ def test_a_selector_keeps_the_programs_of_its_patterns(programs: list[str]) -> N
 
 def test_a_search_takes_a_step_for_each_instruction_and_32_characters() -> None:
     program, charged = compiled_pattern("x$"), list[int]()
-    assert COUNTED_TEXTS["matches"](charged.append, "a" * 3200, program) is False
+    assert functions().by_id["matches"].run(charged.append, "a" * 3200, program) is False
     assert charged == [100 * program.programsize]
 
 

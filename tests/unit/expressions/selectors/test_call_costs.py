@@ -1,18 +1,25 @@
-"""How large the results of calls may be. Source: k8s.io/apiserver/pkg/cel/library/cost.go."""
+"""What calls cost, and how large their results may be. Source: k8s.io/apiserver/pkg/cel/library/cost.go."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.selectors import corpus
-from webhook.expressions.selectors.call_costs import Range, _replaced
+from webhook.expressions.selectors.call_costs import Range
 from webhook.expressions.selectors.checker import check
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
+from webhook.expressions.selectors.functions import functions
 from webhook.expressions.selectors.reader import read_selector
 from webhook.expressions.selectors.selector import compile_selector
+from webhook.expressions.selectors.texts import _replaced
 
 COSTS = corpus.recorded_costs()
+
+
+def test_no_row_of_the_table_hides_another() -> None:
+    rows = [each.id for known in functions().by_name.values() for each in known]
+    assert len(rows) == len(functions().by_id) > 300
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from webhook.expressions.selectors.cost import MAX_COST
-from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
 from webhook.expressions.selectors.macros import COPIED_MAX
 from webhook.expressions.selectors.reader import MAX_DEPTH
@@ -16,6 +15,7 @@ from webhook.expressions.selectors.selector import (
     MAX_BYTES,
     CostExceededError,
     EvaluationError,
+    SelectedDevice,
     Selector,
     StepBudget,
     compile_selector,
