@@ -360,7 +360,7 @@ def test_source_runs_until_it_is_cancelled() -> None:
         await source.loaded()
         first = source.context
         world.now += SETTINGS.leaf_lifetime
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while source.context is first:  # noqa: ASYNC110 -- any look may bring it
                 await asyncio.sleep(0.01)
         running.cancel()

@@ -320,4 +320,4 @@ def test_source_waits_for_files_and_then_goes_on_polling(bench: Bench, monkeypat
             await running
 
     monkeypatch.setattr(bench.source, "look", look_and_tell)
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))

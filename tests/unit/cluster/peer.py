@@ -251,7 +251,7 @@ class Fixed:
         return self.access
 
 
-def cluster_of(peer: Peer, timeout_seconds: float = 5.0, **settings: float) -> Cluster:
+def cluster_of(peer: Peer, timeout_seconds: float = 30.0, **settings: float) -> Cluster:
     return Cluster(Fixed(Access(peer.url)), RequestSettings(timeout_seconds=timeout_seconds, **settings))
 
 

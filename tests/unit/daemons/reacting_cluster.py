@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
+from tests.unit.eviction.hurried import hurry
 from tests.unit.patches.fake_cluster import NOW, FakeCluster
 from tests.unit.patches.reacting import KEY, make_slice
 from webhook.api.meta import ObjectMeta
@@ -160,4 +161,4 @@ def play(cluster: ReactingCluster, *scenes: Callable[[], object]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await work
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    hurry(asyncio.wait_for(run(), 20))

@@ -21,7 +21,7 @@ HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 GOOD = f"{HEAD}eviction: [{{rate: 3}}]\n"
 OTHER = f"{HEAD}eviction: [{{rate: 4}}]\n"
 BROKEN = f"{HEAD}eviction: [{{rate: fast}}]\n"
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class World:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
@@ -49,9 +48,8 @@ def test_rule_stays_while_those_that_take_its_place_are_refused() -> None:
     def accepted() -> None:
         assert closed(cluster)
         cluster.refuses = lambda _: ""
-        time.sleep(2.1)
 
-    play(cluster, other, looked_at_again, accepted)
+    play(cluster, other, looked_at_again, accepted, 2.1)
     assert seen == [True]
     assert cluster.selectors() == {(DRIVER, None, None, "x")}
     assert cluster.conditions("one")["Expanded"][0] == "True"

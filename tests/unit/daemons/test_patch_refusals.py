@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from tests.unit.daemons.test_patch_controller import BIG, two_pools
 from tests.unit.patches.fake_cluster import CLOSED, gpu, part, play, scoped
 from tests.unit.patches.patched import DRIVER, slice_of
@@ -35,13 +33,9 @@ def test_failure_is_tried_again() -> None:
     def wait() -> None:
         assert cluster.conditions("one")["Expanded"] == ("False", "WriteFailed", "503")
 
-    play(cluster, wait, *[_a_moment] * 2)
+    play(cluster, wait, 0.6, 0.6)
     assert len(cluster.rules) == 1
     assert cluster.conditions("one")["Expanded"][0] == "True"
-
-
-def _a_moment() -> None:
-    time.sleep(0.6)
 
 
 def test_refused_rule_is_tried_again_soon_as_the_webhook_may_not_know_the_patch_yet() -> None:
@@ -52,9 +46,8 @@ def test_refused_rule_is_tried_again_soon_as_the_webhook_may_not_know_the_patch_
     def known() -> None:
         assert cluster.conditions("one")["Expanded"][1] == "RuleRefused"
         cluster.refuses = lambda _: ""
-        time.sleep(2.1)  # the status that was written is a reason to look once more
 
-    play(cluster, known)
+    play(cluster, known, 2.1)  # the status that was written is a reason to look once more
     assert cluster.conditions("one")["Expanded"][0] == "True"
 
 

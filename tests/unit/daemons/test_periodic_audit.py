@@ -131,7 +131,7 @@ def test_a_failed_pass_is_counted_and_a_changed_policy_begins_another(api_server
     api_server.forgetful = True
 
     async def run() -> None:
-        async with Cluster(KubeConfig(str(audit.kubeconfig))) as cluster, asyncio.timeout(20):
+        async with Cluster(KubeConfig(str(audit.kubeconfig))) as cluster, asyncio.timeout(60):
             work = asyncio.create_task(audit.of(cluster).run())
             while audit.samples("failures_total") != {(): 1.0}:  # noqa: ASYNC110 -- a metric tells nobody
                 await asyncio.sleep(0.01)

@@ -25,7 +25,7 @@ HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 GOOD = f"{HEAD}rules: [{{name: no-wildcards, action: deny, match: {{tolerations: {{keys: [a/b]}}}}}}]\n"
 OTHER = f"{HEAD}default: deny\nrules: [{{name: some, action: allow, match: {{tolerations: {{keys: [a/b]}}}}}}]\n"
 BROKEN = f"{HEAD}rules: [{{name: x, action: forbid}}]\n"
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class BinaryData(NamedTuple):

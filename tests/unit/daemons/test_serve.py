@@ -77,7 +77,7 @@ def serving(lines: Lines, visit: Callable[[], None], *arguments: str) -> int:
 
     def visitor() -> None:
         try:
-            assert lines.ready.wait(20)
+            assert lines.ready.wait(60)
             visit()
         except BaseException as error:  # noqa: BLE001 -- told to the test's own thread
             failures.append(error)
@@ -87,7 +87,7 @@ def serving(lines: Lines, visit: Callable[[], None], *arguments: str) -> int:
     thread = threading.Thread(target=visitor)
     thread.start()
     code = run(lines, "--standalone", f"--bind-address={HOST}", "--port=0", *arguments)
-    thread.join(20)
+    thread.join(60)
     if failures:
         raise failures[0]
     return code

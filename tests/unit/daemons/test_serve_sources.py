@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = b"k" * 32
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class World:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
+from tests.unit.eviction.hurried import hurry
 from tests.unit.patches.patched import DRIVER, patch_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import SCOPE, DeviceSelector, DeviceTaintRule
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 START: Final = NOW.replace(microsecond=0)
-_PATIENCE_SECONDS: Final = 20.0
+_CALM_TURNS: Final = 60
+_MOST_TURNS: Final = 100_000
 
 
 class FakeCluster:
@@ -238,13 +240,15 @@ def _in_loop() -> bool:
     return True
 
 
-def play(cluster: FakeCluster, *scenes: Callable[[], object] | None) -> None:
-    """Lets the controller work until nothing is left, after each scene."""
+def play(cluster: FakeCluster, *scenes: Callable[[], object] | float) -> None:
+    """Lets the controller work until nothing is left, after each scene; a number is seconds that pass."""
 
     async def run() -> None:
         work = asyncio.create_task(cluster.controller.run())
-        for scene in (None, *scenes):
-            if scene is not None:
+        for scene in (0.0, *scenes):
+            if isinstance(scene, float):
+                await asyncio.sleep(scene)
+            else:
                 scene()
             await _quiet(cluster)
             if work.done():
@@ -253,17 +257,20 @@ def play(cluster: FakeCluster, *scenes: Callable[[], object] | None) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await work
 
-    asyncio.run(asyncio.wait_for(run(), _PATIENCE_SECONDS))
+    hurry(run())
 
 
 async def _quiet(cluster: FakeCluster) -> None:
     """Until nothing was written for a while."""
     calm, seen = 0, -1
-    while calm < 60:
+    for _ in range(_MOST_TURNS):
         await asyncio.sleep(0)
         lines = len(cluster.log) + len(cluster.events) + cluster.controller.index.pending
         calm = calm + 1 if lines == seen else 0
         seen = lines
+        if calm == _CALM_TURNS:
+            return
+    raise AssertionError("it writes without end")
 
 
 def made(rule: DeviceTaintRule, owner: RuleOwner) -> StoredRule:

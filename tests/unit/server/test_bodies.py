@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), timeout=10))
+    asyncio.run(asyncio.wait_for(scenario(), timeout=60))
 
 
 def content() -> StreamReader:

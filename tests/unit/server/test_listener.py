@@ -32,7 +32,7 @@ async def fine(_: object) -> Answer:
 
 
 def ask(host: str, port: int) -> bytes:
-    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     try:
         connection.request("GET", "/")
         return connection.getresponse().read()

@@ -25,7 +25,7 @@ def ask(handler: Any, path: str, method: str = "GET", **headers: str) -> tuple[i
     """(status, content type, body) of one request to a listener that lives for it."""
 
     def request(port: int) -> tuple[int, str, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()

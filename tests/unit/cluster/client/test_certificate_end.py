@@ -48,10 +48,10 @@ def one_connection(serve: Callable[[socket.socket], None]) -> Iterator[int]:
         thread = threading.Thread(target=accept)
         thread.start()
         yield server.getsockname()[1]
-        thread.join(20)
+        thread.join(60)
 
 
-def reason_at(port: int, timeout_seconds: float = 20.0) -> str:
+def reason_at(port: int, timeout_seconds: float = 60.0) -> str:
     with pytest.raises(NoHandshake) as error, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(certificate_end("127.0.0.1", port, "localhost", BUNDLE, timeout_seconds))
     return str(error.value)
