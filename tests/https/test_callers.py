@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import ssl
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.https.test_certificates import client_context
 from tests.https.test_reviews import ALLOWED
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
+from tests.unit.server.doubles import Clock
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.certificates.authority import Authority
 from webhook.certificates.settings import TLSVersion
@@ -23,9 +25,10 @@ from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.store import PolicyStore
-from webhook.server.state import ReviewState
+from webhook.server.state import AssumedRules, ReviewState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.https.conftest import StartServer
@@ -35,11 +38,11 @@ REVIEW = encoded(make_review(make_claim()))
 TEXT = re.compile(r'"v1 devices=16 claims=8 pods=8 namespaces=1 of=[a-z2-7]{16}"')
 
 
-def state() -> ReviewState:
+def state(clock: Callable[[], float] = time.monotonic) -> ReviewState:
     """A limit of two pods, and a cluster of eight nodes that shows no rule."""
     sight = Sight(inventory_of(*fleet(8)))
     judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
-    return ReviewState(PolicyStore(judge), sight=lambda: sight)
+    return ReviewState(PolicyStore(judge), sight=lambda: sight, assumed_rules=AssumedRules(clock))
 
 
 @pytest.fixture
@@ -78,13 +81,17 @@ def test_rules_that_are_never_stored_fill_the_window_for_two_seconds_and_then_no
     start_server: StartServer,
 ) -> None:
     """Whoever reaches the port can send reviews in an operator's name."""
-    server = start_server(state=state())
+    clock = Clock()
+    server = start_server(state=state(clock))
     context = server.trusting()
     assert rules(server, context, range(8)) == 2
+    clock.seconds += 1.9
     assert len(server.state.assumed_rules.victims(600)) == 2
-    eventually(lambda: server.state.assumed_rules.victims(600) == ())
+    clock.seconds += 0.1
+    assert server.state.assumed_rules.victims(600) == ()
     assert rules(server, context, range(2, 4)) == 2
-    eventually(lambda: server.state.assumed_rules.not_counted() == 1)
+    clock.seconds += 2
+    assert server.state.assumed_rules.not_counted() == 1
     assert rules(server, context, range(8)) == 8
     assert server.state.assumed_rules.victims(600) == ()
 

@@ -31,7 +31,7 @@ def ask(webhook_server: WebhookProcess) -> Iterator[Callable[[str, Any], dict[st
     """Posts a review to a path, on one connection, and gives the response in the answer."""
     context = ssl.create_default_context(cadata=webhook_server.ca_pem.decode())
     address = urlsplit(webhook_server.base_url).netloc
-    with contextlib.closing(http.client.HTTPSConnection(address, timeout=20, context=context)) as connection:
+    with contextlib.closing(http.client.HTTPSConnection(address, timeout=60, context=context)) as connection:
 
         def asked(path: str, review: Any) -> dict[str, Any]:
             connection.request("POST", path, encoded(review), {"Content-Type": "application/json"})

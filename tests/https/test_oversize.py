@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.builders import UID
-from tests.https.conftest import QUICK_END
 from tests.https.serving import Server, post
-from tests.https.test_crowds import FORBIDDEN, response_in, verdict
+from tests.https.test_crowds import FORBIDDEN, READS_ON, response_in, verdict
 from webhook.server.settings import ReviewSettings
 
 if TYPE_CHECKING:
@@ -19,15 +17,15 @@ if TYPE_CHECKING:
     from tests.https.conftest import StartServer
 
 LIMIT: Final = ReviewSettings().body_limit_bytes
-READS_ON: Final = replace(QUICK_END, lingering_seconds=1.0)
-"""For a client that is slow and still sends when it is answered."""
+END: Final = b"0\r\n\r\n"
+"""Of a body without a length."""
 
 
 def chunked(body: bytes, size: int = 64 * 1024) -> bytes:
     """The body as a client sends one whose length it does not give."""
     pieces = [body[start : start + size] for start in range(0, len(body), size)]
     framed = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
-    return post(b"", Content_Length="", Transfer_Encoding="chunked") + framed + b"0\r\n\r\n"
+    return post(b"", Content_Length="", Transfer_Encoding="chunked") + framed + END
 
 
 def without_end(body: bytes, more_bytes: int) -> bytes:
@@ -63,26 +61,28 @@ def test_limit_holds_for_a_body_that_came_with_its_header(start_server: StartSer
 
 
 ANNOUNCED: Final = post(FORBIDDEN + b" " * 8192, Content_Length=str(LIMIT + 1))
+REST: Final = b" " * (LIMIT + 1 - len(FORBIDDEN) - 8192)
 SMALL: Final = ReviewSettings(body_limit_bytes=100_000, body_seconds=0.5)
 CROWDED: Final = ReviewSettings(buffered_limit_bytes=100_000, body_seconds=0.5)
 
 
 @pytest.mark.parametrize(
-    ("settings", "sent", "code"),
+    ("settings", "sent", "rest", "code"),
     [
-        pytest.param(ReviewSettings(body_seconds=0.5), ANNOUNCED, 413, id="announced, and not waited for"),
-        pytest.param(SMALL, without_end(FORBIDDEN, 250_000), 413, id="waited for"),
-        pytest.param(SMALL, without_end(FORBIDDEN, 600_000), 413, id="cut off"),
-        pytest.param(CROWDED, without_end(FORBIDDEN, 250_000), 429, id="without room"),
+        pytest.param(ReviewSettings(body_seconds=0.5), ANNOUNCED, REST, 413, id="announced, and not waited for"),
+        pytest.param(SMALL, without_end(FORBIDDEN, 250_000), END, 413, id="waited for"),
+        pytest.param(SMALL, without_end(FORBIDDEN, 600_000), END, 413, id="cut off"),
+        pytest.param(CROWDED, without_end(FORBIDDEN, 250_000), END, 429, id="without room"),
     ],
 )
 def test_review_without_end_is_answered_in_its_time(
-    start_server: StartServer, settings: ReviewSettings, sent: bytes, code: int
+    start_server: StartServer, settings: ReviewSettings, sent: bytes, rest: bytes, code: int
 ) -> None:
     """Also when time ran out while its rest was read: a client that tries again, as 504 has it, would not help."""
     with start_server(READS_ON, reviews=settings).connect() as client:
         client.send(sent)
         assert verdict(client.answer()) == (UID, False, code)
+        client.send(rest)
         assert client.closed()
 
 

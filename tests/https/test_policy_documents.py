@@ -77,9 +77,10 @@ def test_hostile_document_is_refused_at_its_path_before_the_deadline(webhook: We
     assert all(cause["field"].startswith("data[policy.yaml]") for cause in response["status"]["details"]["causes"])
 
 
-def test_claims_are_answered_while_a_large_policy_is_read(webhook: WebhookProcess) -> None:
+def answered_beside(webhook: WebhookProcess, policy: str) -> int:
+    """How many claims are answered, one after the other, while a policy is read."""
     answers: list[dict[str, Any]] = []
-    reading = threading.Thread(target=lambda: answers.append(asked(webhook, config_map(LARGE))))
+    reading = threading.Thread(target=lambda: answers.append(asked(webhook, config_map(policy))))
     claims = 0
     with connect(webhook) as client:
         client.send(post(CLAIM))
@@ -91,5 +92,10 @@ def test_claims_are_answered_while_a_large_policy_is_read(webhook: WebhookProces
             claims += 1
     reading.join()
     assert answers[0]["allowed"], answers
-    # Were the document read in the loop, there would be the one before it and perhaps one after.
-    assert claims >= 5
+    return claims
+
+
+def test_claims_are_answered_while_a_large_policy_is_read(webhook: WebhookProcess) -> None:
+    # Were the document read in the loop, there would be the one before it and perhaps one after. Tried again, as this
+    # process may not have its turn while the other one reads.
+    assert any(answered_beside(webhook, f"{LARGE}# {attempt}\n") >= 5 for attempt in range(10))
