@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ def calls_of(work: Callable[[_Given], object], given: Callable[[], _Given]) -> i
     `given` makes what the work is done on, and is not counted. The work is done twice and counted the second time, so
     that imports do not count.
     """
+    work(given())
+    return calls_in(partial(work, given()))
+
+
+def calls_in(work: Callable[[], object]) -> int:
+    """The same for work that is done once."""
     count = 0
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
@@ -27,13 +34,11 @@ def calls_of(work: Callable[[_Given], object], given: Callable[[], _Given]) -> i
         if event in ("call", "c_call"):
             count += 1
 
-    work(given())
-    start = given()
     before = sys.getprofile()
     gc.disable()  # what others have hung on a collection would count, too
     sys.setprofile(note)
     try:
-        work(start)
+        work()
     finally:
         sys.setprofile(before)
         gc.enable()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.costs import calls_in
 from tests.selectors.hostile import HEAVY_PATTERNS, hostile, instance, parameters, value
 from webhook.expressions import values
 from webhook.expressions.selectors import selector as selectors
@@ -29,7 +29,6 @@ from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from webhook.expressions.selectors.builder import Step
 
@@ -40,23 +39,6 @@ CALLS_A_STEP: Final = 30
 CHARACTERS_A_STEP: Final = 40
 OVERLOADS: Final = sorted(each.id for each in functions().by_id.values() if each.run is not None)
 DEVICE: Final = SelectedDevice("gpu.example.com", {"model": {"string": "a100"}, "tags": {"strings": ["a", "b"]}})
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called, in Python and in C."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def size_of(found: Any) -> int:
@@ -95,12 +77,12 @@ def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int
         text, budget = hostile(seed), StepBudget(COMPILE_STEPS)
         assert len(text) <= selectors.MAX_BYTES
         runs: list[Step] = []
-        calls = calls_of(lambda: built(text, budget, runs))  # noqa: B023 -- called at once
+        calls = calls_in(lambda: built(text, budget, runs))  # noqa: B023 -- called at once
         assert calls <= CALLS_A_STEP * (COMPILE_STEPS - budget.left), text
         for run in runs:
             made.clear()
             budget = StepBudget(STEPS)
-            calls = calls_of(lambda: evaluate(run, budget))  # noqa: B023 -- likewise
+            calls = calls_in(lambda: evaluate(run, budget))  # noqa: B023 -- likewise
             charged = STEPS - max(budget.left, 0) + 1
             assert calls <= CALLS_A_STEP * charged, text
             assert sum(made) <= CHARACTERS_A_STEP * charged, text
@@ -128,7 +110,7 @@ def test_what_fails_or_says_nothing_is_charged_for(text: str) -> None:
     built(text, StepBudget(10**9), runs)
     [run] = runs
     budget = StepBudget(STEPS)
-    calls = calls_of(lambda: evaluate(run, budget))
+    calls = calls_in(lambda: evaluate(run, budget))
     assert calls <= CALLS_A_STEP * (STEPS - max(budget.left, 0) + 1)
 
 
@@ -163,7 +145,7 @@ def charged_for(overload: str, size: int, made: list[int]) -> tuple[int, int, in
         except EvaluationError:
             made.append(0)
 
-    calls = calls_of(run)
+    calls = calls_in(run)
     return 10**9 - frame.budget.left, calls, made[-1]
 
 
@@ -206,7 +188,7 @@ def test_a_type_of_too_many_parts_is_unsupported() -> None:
 
 def test_what_a_type_bomb_takes_does_not_double_with_each_level() -> None:
     def calls(levels: int) -> int:
-        return calls_of(lambda: compiled(bomb(levels), StepBudget(COMPILE_STEPS)))
+        return calls_in(lambda: compiled(bomb(levels), StepBudget(COMPILE_STEPS)))
 
     assert calls(20) < 4 * calls(10)
 
@@ -260,7 +242,7 @@ def test_a_type_counts_its_parts_as_often_as_they_stand_there() -> None:
 )
 def test_what_repeats_itself_is_checked_in_proportion_to_its_length(text: str) -> None:
     budget = StepBudget(COMPILE_STEPS)
-    assert calls_of(lambda: compiled(text, budget)) <= CALLS_A_STEP * (COMPILE_STEPS - budget.left)
+    assert calls_in(lambda: compiled(text, budget)) <= CALLS_A_STEP * (COMPILE_STEPS - budget.left)
     assert COMPILE_STEPS - budget.left <= 40 * len(text) + 1000
 
 

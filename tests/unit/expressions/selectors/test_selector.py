@@ -156,9 +156,9 @@ def test_deep_chains_after_deep_parts_are_unsupported() -> None:
     "text", ["'", '"', "'''", "`", "r'", "b'", "\\", "'\\" * 400, "[" * 9000, "a." * 5000, "!" * 9000]
 )
 def test_hostile_texts_take_no_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     compile_selector((text * 9000)[: MAX_BYTES - 1])
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_a_long_chain_of_alternatives_is_no_deep_tree() -> None:
