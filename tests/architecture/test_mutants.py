@@ -155,13 +155,13 @@ def test_tests_of_a_line_are_those_that_run_its_statement(line: int, expected: l
 def test_tests_that_never_end_are_distinguished_from_tests_that_wait(tmp_path: Path) -> None:
     """By the processor time they take, which a busy machine does not change."""
     (tmp_path / "test_loops.py").write_text("def test_a():\n    while True:\n        pass\n")
-    (tmp_path / "test_waits.py").write_text("import time\n\ndef test_a():\n    time.sleep(1.5)\n")
+    (tmp_path / "test_waits.py").write_text("import time\n\ndef test_a():\n    time.sleep(3.5)\n")
     (tmp_path / "test_fails.py").write_text("def test_a():\n    assert False\n")
     forks = Forks("import sys\n", tmp_path, os.environ)
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             forks.run(["-q", "test_loops.py"], 1.0)
-        assert forks.run(["-q", "test_waits.py"], 1.0)[0] == 0
-        assert forks.run(["-q", "test_fails.py"], 1.0)[0] == 1
+        assert forks.run(["-q", "test_waits.py"], 3.0)[0] == 0
+        assert forks.run(["-q", "test_fails.py"], 30.0)[0] == 1
     finally:
         forks.close()

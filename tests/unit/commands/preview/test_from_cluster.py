@@ -376,6 +376,7 @@ def test_a_cluster_that_cannot_be_asked_gives_two(
 @pytest.mark.usefixtures("api_server")
 def test_a_large_cluster_says_how_far_it_is(run_preview: PreviewRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     run_preview.write("asked", rule())
+    monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 600.0)
     assert preview.run(["asked.yaml", *ASK]) == 0
     assert run_preview.capsys.readouterr().err == ""
     monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 0.0)
