@@ -382,11 +382,15 @@ def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them()
 
 
 class Server:
-    """Reviews of rules under a limit of two pods, in a cluster of eight nodes with the rules that are `there`."""
+    """Reviews of rules under a limit of two pods, in a cluster of eight nodes with the rules that are `there`.
+
+    No time passes for what is assumed, unless by a clock of the test.
+    """
 
     def __init__(self, *there: DeviceTaintRule, **state: Any) -> None:
         judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
         sight = Sight(inventory_of(*fleet(8), *there))
+        state = {"assumed_rules": AssumedRules(Clock()), **state}
         self.state = ReviewState(PolicyStore(judge), sight=lambda: sight, **state)
         self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.state)
 

@@ -14,11 +14,12 @@ from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
 from tests.unit.policy.documents import judge_of, make_entry, policy_of
 from tests.unit.server.asking import CLAIM, reviewed
+from tests.unit.server.doubles import Clock
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode, Softening
 from webhook.policy.store import PolicyStore
-from webhook.server.state import ReviewState
+from webhook.server.state import AssumedRules, ReviewState
 from webhook.telemetry.reviews import PolicyMetrics
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ def test_rule_that_is_softened_is_counted_once() -> None:
 def test_rule_that_mutate_leaves_counts_for_the_next_one() -> None:
     """Of rules that come at once, /mutate answers several before /validate sees the first."""
     sight = Sight(inventory_of(*fleet()))
-    state = ReviewState(PolicyStore(Judge(Policy(impact=SOFTENING))), sight=lambda: sight)
+    policies = PolicyStore(Judge(Policy(impact=SOFTENING)))
+    state = ReviewState(policies, sight=lambda: sight, assumed_rules=AssumedRules(Clock()))
     now = datetime.now(UTC)  # noqa: TID251 -- as the server under test does
     first, second = (make_review(tainting(node(number), name=f"r-{number}", added=now)) for number in range(2))
     assert "patch" not in reviewed(state, first, path="/mutate")
