@@ -25,8 +25,7 @@ from benchmarks.inventory import DEVICES_A_POOL, DRIVER, KEY, NAMESPACES, POOLS,
 from benchmarks.tables import table
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pods import Pod, PodClaim
+from webhook.api.pods import Owner, Pod, PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller

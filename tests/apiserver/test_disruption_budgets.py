@@ -11,9 +11,8 @@ import pytest
 
 from tests.apiserver.looping import run
 from tests.controlplane.client import path
-from webhook.api.budgets import decode_budget, needs_disruption
 from webhook.api.decode import Reader
-from webhook.api.pods import decode_pod
+from webhook.api.pods import decode_budget, decode_pod, needs_disruption
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import Unavailable, is_disruption_budget
 from webhook.cluster.client.rest import Cluster
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.controlplane.client import Client
     from tests.controlplane.plane import ControlPlane
-    from webhook.api.budgets import DisruptionBudget
+    from webhook.api.pods import DisruptionBudget
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,8 +11,7 @@ from msgspec import structs
 
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import Pod, PodClaim
+from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceTaint, DeviceToleration

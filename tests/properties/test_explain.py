@@ -29,7 +29,7 @@ from tests.properties.strategies import right
 from tests.properties.test_policy_reviews import context_of, lists_of_tolerations, policy_in, users
 from tests.unit.policy.documents import on_request
 from webhook.admission.chain import explain, validate
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.expressions.engine import compile_expression
 from webhook.policy.decide import Judge

@@ -21,7 +21,7 @@ from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTempla
 from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Finding, Path, Severity, forbidden
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, parse_time
-from webhook.api.owners import decode_owner
+from webhook.api.pods import decode_owner
 from webhook.policy.decide import Judge
 from webhook.policy.match import Scope
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode, UnknownAuthor

@@ -16,7 +16,7 @@ from msgspec import structs
 from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner, decode_owner, decode_owning_pod_group
+from webhook.api.pods import Owner, decode_owner, decode_owning_pod_group
 from webhook.api.taints import DeviceToleration, decode_tolerations
 
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"

@@ -1,4 +1,7 @@
-"""Names of resources, object metadata, and Kubernetes' notion of a time."""
+"""What all APIs of Kubernetes share: names of resources, object metadata, times, and label selectors.
+
+Source: apimachinery/pkg/apis/meta/v1.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from webhook.api.remembered import remembered
 
 if TYPE_CHECKING:
     from webhook.api.field import JSON
+
 
 GROUP: Final = "resource.k8s.io"
 OWN_GROUP: Final = "devicetaint.io"
@@ -142,3 +146,37 @@ def format_time(time: datetime) -> str:
 def time_text(time: datetime | None) -> str | None:
     """Return a time as `format_time` does; None stays None."""
     return None if time is None else format_time(time)
+
+
+# --- label selectors -------------------------------------------------------------------------------
+
+
+class LabelRequirement(msgspec.Struct, frozen=True):
+    """One of `matchExpressions`; `operator` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels meets it. NotIn and DoesNotExist also hold without the label."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case _:
+                return value is None
+
+
+class LabelSelector(msgspec.Struct, frozen=True):
+    """Both parts of a selector, as requirements: an entry of `matchLabels` is an In with one value."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether all requirements are met; an empty selector selects everything."""
+        return all(requirement.matches(labels) for requirement in self.requirements)

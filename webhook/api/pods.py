@@ -1,8 +1,12 @@
-"""Pods, for their eviction. Source: `semantics.md` E-15 to E-21."""
+"""Pods, for their eviction: who controls them, the PodGroups that they are in, and the budgets that guard them.
+
+Source: `semantics.md` E-15 to E-21; scheduling.k8s.io PodGroupSpec of Kubernetes 1.37; policy/v1 PodDisruptionBudget,
+pkg/registry/core/pod/storage/eviction.go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from sys import intern
 from typing import Final, TypeAlias
@@ -10,8 +14,64 @@ from typing import Final, TypeAlias
 import msgspec
 
 from webhook.api.decode import Reader
-from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
-from webhook.api.owners import Owner, decode_owner
+from webhook.api.meta import OWN_GROUP, LabelRequirement, LabelSelector, ObjectMeta, parse_time
+
+# --- owners ---------------------------------------------------------------------------------------
+
+POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
+"""API group and resource of PodGroups."""
+_BUILT_IN: Final = {"DaemonSet": "apps/v1", "Job": "batch/v1", "Pod": "v1", "ReplicaSet": "apps/v1"}
+"""Kinds that mean something here, with the apiVersion that their controllers write into references."""
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller of an object; `kind` as `kind_of` says it."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+def decode_owner(reader: Reader) -> Owner | None:
+    """The controller among an object's ownerReferences."""
+    reference = _controller(reader)
+    if reference is None:
+        return None
+    return Owner(
+        kind_of(reference.text("apiVersion"), reference.text("kind")), reference.text("name"), reference.text("uid")
+    )
+
+
+def kind_of(api_version: str, kind: str) -> str:
+    """The kind of an owner; `Kind.group` if it only has the name of a built-in one. Files may leave the version out.
+
+    The version counts: the garbage collector never deletes the pods of an owner in a version that is not served.
+    """
+    if api_version in ("", _BUILT_IN.get(kind, api_version)):
+        return kind
+    group, _, version = api_version.rpartition("/")
+    return f"{kind}.{group or version}"
+
+
+def decode_owning_pod_group(reader: Reader) -> str:
+    """The name of the PodGroup that controls an object; empty if none does."""
+    reference = _controller(reader)
+    if reference is None:
+        return ""
+    return pod_group_of(reference.text("apiVersion"), reference.text("kind"), reference.text("name"))
+
+
+def pod_group_of(api_version: str, kind: str, name: str) -> str:
+    """The name, if it is a PodGroup's, of whatever version; else empty (resourceclaim.isForPodGroupByPod)."""
+    return name if kind == "PodGroup" and api_version.startswith(f"{POD_GROUPS[0]}/") else ""
+
+
+def _controller(reader: Reader) -> Reader | None:
+    references = reader.child_or_empty("metadata").each("ownerReferences")
+    return next((each for each in references if each.boolean("controller")), None)
+
+
+# --- pods -----------------------------------------------------------------------------------------
 
 HOLD: Final = f"{OWN_GROUP}/hold"
 """Annotation on a pod or namespace: why it must not be evicted by us."""
@@ -127,3 +187,108 @@ def _decode_claim(reader: Reader, generated: dict[str, str | None]) -> PodClaim:
     if direct is not None:
         return PodClaim(direct)
     return PodClaim(generated.get(reader.text("name")), generated=True)
+
+
+# --- PodGroups ------------------------------------------------------------------------------------
+
+POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Versions of scheduling.k8s.io in which Kubernetes 1.36 to 1.38 serve PodGroups; newest first."""
+ALL: Final = "all"
+"""Disruption mode: its pods may only be disrupted together."""
+SINGLE: Final = "single"
+"""Disruption mode: its pods may be disrupted one by one. The API server's default."""
+_MODE: Final = "disruptionMode"
+_V1ALPHA2: Final = {"PodGroup": ALL, "Pod": SINGLE}
+"""There it was an enumeration; since v1alpha3 it is a union with one empty object."""
+
+
+class PodGroup(msgspec.Struct, frozen=True, gc=False):
+    """A PodGroup. `disruption_mode` is "all", "single", or empty where it says neither."""
+
+    meta: ObjectMeta
+    disruption_mode: str = ""
+    owner: Owner | None = None
+
+
+def decode_pod_group(reader: Reader) -> PodGroup:
+    """A PodGroup of any version."""
+    return PodGroup(reader.meta(), _disruption_mode(reader.child_or_empty("spec")), decode_owner(reader))
+
+
+def _disruption_mode(spec: Reader) -> str:
+    if isinstance(spec.raw.get(_MODE), str):
+        return _V1ALPHA2.get(spec.text(_MODE), "")
+    union = spec.child_or_empty(_MODE)
+    return next((mode for mode in (ALL, SINGLE) if union.child(mode) is not None), "")
+
+
+# --- PodDisruptionBudgets -------------------------------------------------------------------------
+
+_DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
+"""Type of the condition (policy/v1.DisruptionAllowedCondition)."""
+_ALWAYS_ALLOW: Final = "AlwaysAllow"
+_UNGUARDED: Final = frozenset({"Pending", "Succeeded", "Failed"})
+"""Phases in which no budget counts (canIgnorePDB)."""
+
+
+class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
+    """A budget with its status. A missing selector selects nothing, an empty one every pod of the namespace.
+
+    `allowed`: how many pods may be evicted now; None while the status is not of the newest generation, as the Eviction
+    API has it. `since`: when it last began or ceased to allow any. `healthy` and `desired` are numbers of pods, of any
+    generation. `always`: its unhealthyPodEvictionPolicy lets pods go that are not ready.
+    """
+
+    meta: ObjectMeta
+    selector: LabelSelector | None = None
+    allowed: int | None = None
+    healthy: int = 0
+    desired: int = 0
+    since: datetime | None = None
+    always: bool = False
+
+    @property
+    def frees_unready(self) -> bool:
+        """Whether pods that are not ready may go, whatever `allowed` says."""
+        return self.always or self.healthy >= self.desired > 0
+
+
+def needs_disruption(pod: Pod, budgets: Sequence[DisruptionBudget]) -> bool:
+    """Tell whether the Eviction API evicts a pod only if a budget among these, which select it, allows a disruption.
+
+    A pod that several budgets select needs what no status allows: the API refuses it while it runs, ready or not.
+    """
+    if not budgets or pod.deleting or pod.phase in _UNGUARDED:
+        return False
+    return pod.ready or len(budgets) > 1 or not budgets[0].frees_unready
+
+
+def decode_budget(reader: Reader) -> DisruptionBudget:
+    """A policy/v1 PodDisruptionBudget."""
+    metadata, status = reader.child_or_empty("metadata"), reader.child_or_empty("status")
+    spec = reader.child_or_empty("spec")
+    selector = spec.child("selector")
+    current = (status.integer("observedGeneration") or 0) >= (metadata.integer("generation") or 0)
+    times = [
+        each.time("lastTransitionTime")
+        for each in status.each("conditions")
+        if each.text("type") == _DISRUPTION_ALLOWED
+    ]
+    return DisruptionBudget(
+        reader.meta(),
+        None if selector is None else _decode_selector(selector),
+        status.integer("disruptionsAllowed") if current else None,
+        status.integer("currentHealthy") or 0,
+        status.integer("desiredHealthy") or 0,
+        times[0] if times else None,
+        spec.text("unhealthyPodEvictionPolicy") == _ALWAYS_ALLOW,
+    )
+
+
+def _decode_selector(reader: Reader) -> LabelSelector:
+    exact = [LabelRequirement(key, "In", (value,)) for key, value in reader.text_map("matchLabels").items()]
+    others = [
+        LabelRequirement(each.text("key"), each.text("operator"), each.texts("values"))
+        for each in reader.each("matchExpressions")
+    ]
+    return LabelSelector((*exact, *others))

@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.api.meta import GROUP, format_time
-from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
-from webhook.api.pods import HOLD
+from webhook.api.pods import HOLD, POD_GROUP_VERSIONS, PodGroup
 from webhook.api.rules import Condition, DeviceTaintRule
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import METADATA, ObjectIdentity

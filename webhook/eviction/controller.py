@@ -15,8 +15,7 @@ from typing import Final, NoReturn
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, PodGroup
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.affected import AT_ONCE_MOST, alike

@@ -14,8 +14,7 @@ from enum import StrEnum
 from typing import Final, NoReturn
 
 from webhook.api.meta import format_time
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, PodGroup
 from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import ConditionReason, first_of
 from webhook.eviction.modes import Mode

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 from msgspec import structs
 
-from webhook.api.budgets import DisruptionBudget
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import DisruptionBudget, Pod, PodGroup
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceTaintRule
 from webhook.eviction.modes import InTree, Mode
 from webhook.flowcontrol.rates import Rate

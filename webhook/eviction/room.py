@@ -25,8 +25,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import structs
 
-from webhook.api.budgets import needs_disruption
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, needs_disruption
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
 from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck

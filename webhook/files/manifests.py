@@ -20,10 +20,8 @@ from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, invalid, required, too_long
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.api.names import OWN_NAMESPACE
-from webhook.api.owners import POD_GROUPS
 from webhook.api.patches import ResourceSlicePatch, decode_first_revision_patch, decode_patch
-from webhook.api.pod_groups import decode_pod_group
-from webhook.api.pods import decode_pod
+from webhook.api.pods import POD_GROUPS, decode_pod, decode_pod_group
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
 from webhook.expressions.drivers import drivers_in_manifest

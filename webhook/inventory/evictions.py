@@ -15,8 +15,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.claims import AllocationResult, ResourceClaim
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, PodGroup
 from webhook.api.rules import NEVER, DeviceTaintRule
 from webhook.api.servers import ServerFacts
 from webhook.api.slices import ResourceSlice

@@ -21,8 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Final, NamedTuple
 
 from webhook.api.claims import ResourceClaim
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import ALL, SINGLE, Pod, PodGroup
 from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.inventory.state import Inventory, InventoryObject, is_pod_group, key_of
 

@@ -14,9 +14,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import POD_GROUPS
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod, PodClaim
+from webhook.api.pods import POD_GROUPS, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice

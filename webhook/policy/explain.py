@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from webhook.api.meta import format_time
+from webhook.api.meta import LabelRequirement, format_time
 from webhook.api.rules import EVICT
-from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EXISTS, NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.decide import Judge

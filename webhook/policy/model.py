@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE, DeviceToleration
 from webhook.expressions.engine import Expression
 

@@ -11,8 +11,7 @@ from typing import Final, TypeVar
 from msgspec import structs
 
 from webhook.api.field import JSON, FieldError, Path, forbidden, invalid
-from webhook.api.meta import parse_time
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement, parse_time
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
 from webhook.expressions.values import VariableType

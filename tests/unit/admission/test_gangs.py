@@ -14,7 +14,7 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.impact_text import annotation_of, gangs_text, measured_in
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pods import ALL, PodGroup
 from webhook.eviction.followed_pods import FollowedPods
 from webhook.inventory.gangs import BrokenGang, Gang
 from webhook.inventory.impact import Impact

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from webhook.api.budgets import DisruptionBudget, decode_budget, needs_disruption
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import Pod
+from webhook.api.pods import DisruptionBudget, Pod, decode_budget, needs_disruption
 
 
 def decoded(generation: int | None = 2, selector: Any = None, **status: Any) -> DisruptionBudget:

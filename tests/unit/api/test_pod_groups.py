@@ -8,8 +8,7 @@ import pytest
 
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pod_groups import PodGroup, decode_pod_group
+from webhook.api.pods import Owner, PodGroup, decode_pod_group
 
 
 def read(spec: Any, **metadata: Any) -> tuple[PodGroup, list[str]]:

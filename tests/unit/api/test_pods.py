@@ -11,8 +11,7 @@ import pytest
 from tests.builders import make_pod
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pods import GANG, HOLD, MIRROR, Pod, PodClaim, decode_pod, to_labels
+from webhook.api.pods import GANG, HOLD, MIRROR, Owner, Pod, PodClaim, decode_pod, to_labels
 from webhook.cluster.cache.pods import PodWire
 
 

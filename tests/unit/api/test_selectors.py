@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.api.selectors import LabelRequirement, LabelSelector
+from webhook.api.meta import LabelRequirement, LabelSelector
 
 LABELS = {"app": "train", "tier": ""}
 

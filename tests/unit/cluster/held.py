@@ -8,8 +8,7 @@ from msgspec import structs
 
 from webhook.api.claims import ResourceClaim, decode_stored_claim
 from webhook.api.decode import Reader
-from webhook.api.pod_groups import PodGroup, decode_pod_group
-from webhook.api.pods import Pod, decode_pod
+from webhook.api.pods import Pod, PodGroup, decode_pod, decode_pod_group
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, decode_slice
 

@@ -21,7 +21,7 @@ from tests.unit.cluster.acting import (
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
 from tests.unit.eviction.objects import rule
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import PodGroup
+from webhook.api.pods import PodGroup
 from webhook.api.rules import Condition
 from webhook.eviction.ports import EvictionEvent, EvictionOutcome, EvictionResult
 

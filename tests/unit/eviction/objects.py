@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.builders import DRIVER, KEY, NOW
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pods import Pod, PodClaim
+from webhook.api.pods import Owner, Pod, PodClaim
 from webhook.api.rules import EVICT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration

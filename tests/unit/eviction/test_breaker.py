@@ -14,7 +14,7 @@ from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason, Wait

@@ -14,7 +14,7 @@ from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, tolerates
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, FakeCluster, World
-from webhook.api.owners import Owner
+from webhook.api.pods import Owner
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import affected, controller, plan
 from webhook.eviction.line import Line

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.eviction.objects import claim, owned, pod
-from webhook.api.owners import Owner
+from webhook.api.pods import Owner
 from webhook.eviction.followed_pods import FollowedPods, ProfiledPods
 from webhook.inventory.gangs import Gang
 from webhook.inventory.preview import OutcomeReason

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement
 from webhook.eviction.modes import Mode
 from webhook.eviction.profiles import Profiles, deletes_at_once, max_unavailable
 from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch, Share

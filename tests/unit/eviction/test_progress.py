@@ -14,8 +14,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import SINGLE, PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import SINGLE, PodClaim, PodGroup
 from webhook.eviction.conditions import eviction_condition
 from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode

@@ -11,7 +11,7 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import SINGLE, PodGroup
+from webhook.api.pods import SINGLE, PodGroup
 from webhook.eviction.events import EvictionRecorder, PodEventKind
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionEvent, PodRef

@@ -16,7 +16,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import BudgetLimit
 
 if TYPE_CHECKING:
-    from webhook.api.budgets import DisruptionBudget
+    from webhook.api.pods import DisruptionBudget
 
 
 def test_no_pod_goes_unless_the_budget_allows_all() -> None:

@@ -15,8 +15,7 @@ from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult

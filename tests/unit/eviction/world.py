@@ -14,8 +14,8 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from tests.builders import NOW
-from webhook.api.budgets import DisruptionBudget, needs_disruption
 from webhook.api.meta import ObjectMeta
+from webhook.api.pods import DisruptionBudget, needs_disruption
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, PodRef, WorkerSettings, WriteFailure

@@ -12,8 +12,7 @@ from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint,
 from tests.unit.inventory.watched import LATER, OURS, Watched, announced
 from webhook.api.claims import AllocationResult, Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import PodClaim, PodGroup
 from webhook.api.rules import NOT_BEFORE, DeviceSelector, DeviceTaintRule
 from webhook.inventory.evictions import Eviction, EvictionReason, Evictions
 from webhook.inventory.impact import Taint

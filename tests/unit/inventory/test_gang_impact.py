@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.unit.inventory.values import EMPTY, NOW, claim, group, in_tree, inventory_of, lets_stay, on, ours, pod
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.pods import ALL, SINGLE, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.inventory import impact as impacts
 from webhook.inventory.gangs import POD_GROUP, BrokenGang, Gang, count_gangs, gang_in

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.values import claim, inventory_of, pod
-from webhook.api.owners import Owner
+from webhook.api.pods import Owner
 from webhook.inventory.gangs import BrokenGang, Gang, GangSizes, broken_gangs, count_gangs, gang_of
 from webhook.inventory.state import Inventory
 

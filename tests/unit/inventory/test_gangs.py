@@ -7,9 +7,7 @@ from typing import Any, Final
 import pytest
 
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod, to_labels
+from webhook.api.pods import Owner, Pod, PodGroup, to_labels
 from webhook.inventory.gangs import Gang, RootOwner, gang_in, gang_of, root_owner
 from webhook.inventory.state import Inventory
 

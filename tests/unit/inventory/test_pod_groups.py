@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.unit.inventory.values import claim, group, inventory_of, on, pod, rule
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.pods import ALL, SINGLE, PodGroup
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.gangs import companions_in, goes_with_all, group_key, group_of, keeps_all
 from webhook.inventory.pools import Evictor

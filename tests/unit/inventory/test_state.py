@@ -6,8 +6,7 @@ from msgspec import structs
 
 from tests.unit.inventory.values import DRIVER, POOL, claim, inventory_of, on, pod, pool_slice, rule, taint, taints_on
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import Pod, PodClaim
+from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import Device
 from webhook.inventory.state import Inventory

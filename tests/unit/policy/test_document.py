@@ -19,7 +19,7 @@ from tests.unit.policy.documents import (
     policy_of,
 )
 from webhook.api.field import Path
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement
 from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import compile_expression
 from webhook.files.yaml_documents import yaml_documents

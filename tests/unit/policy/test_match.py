@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.api.meta import LabelRequirement
 from webhook.api.rules import DeviceSelector
-from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceToleration
 from webhook.policy.match import DriverMatcher, NamespaceMatcher, Placement, RequesterMatcher, TolerationMatcher
 from webhook.policy.model import NamespaceMatch, RequesterMatch, TolerationMatch

@@ -25,7 +25,7 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
-from webhook.api.owners import pod_group_of
+from webhook.api.pods import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, decode_slice
 from webhook.api.taints import decode_taints, decode_tolerations

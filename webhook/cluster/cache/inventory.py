@@ -23,9 +23,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.api.owners import POD_GROUPS
-from webhook.api.pod_groups import POD_GROUP_VERSIONS
-from webhook.api.pods import Pod
+from webhook.api.pods import POD_GROUP_VERSIONS, POD_GROUPS, Pod
 from webhook.api.servers import ServerFacts
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
 from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection, ServerVersions

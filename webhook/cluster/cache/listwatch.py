@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner, kind_of
+from webhook.api.pods import Owner, kind_of
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
@@ -178,7 +178,7 @@ def controller_of(references: tuple[OwnerReference, ...] | None) -> OwnerReferen
 
 
 def owner_of(controller: OwnerReference | None) -> Owner | None:
-    """The same as `api.owners.decode_owner` returns it."""
+    """The same as `api.pods.decode_owner` returns it."""
     if controller is None:
         return None
     kind = kind_of(controller.api_version, controller.kind)

@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.api.budgets import DisruptionBudget, decode_budget
+from webhook.api import pods
 from webhook.api.decode import Reader
-from webhook.api.meta import parse_time
-from webhook.api.pod_groups import PodGroup, decode_pod_group
-from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
-from webhook.api.selectors import LabelSelector
+from webhook.api.meta import LabelSelector, parse_time
+from webhook.api.pods import DisruptionBudget, Labels, Pod, PodClaim, PodGroup, decode_budget, decode_pod_group
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
@@ -39,7 +37,7 @@ _REMEMBERED_MOST: Final = 10_000
 
 
 def _read_labels(value: Any) -> Labels:
-    found = to_labels(Reader({"labels": value}, []).text_map("labels"))
+    found = pods.to_labels(Reader({"labels": value}, []).text_map("labels"))
     if len(_label_pairs) >= REMEMBERED_ENTRIES:
         _label_pairs.clear()
     return tuple([_label_pairs.setdefault(label, label) for label in found])
@@ -49,9 +47,9 @@ _labels: Final = SharedLists(_read_labels)
 
 
 class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
-    mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
-    hold: str | None = msgspec.field(name=HOLD, default=None)
-    gang: str | None = msgspec.field(name=GANG, default=None)
+    mirror: str | msgspec.UnsetType | None = msgspec.field(name=pods.MIRROR, default=msgspec.UNSET)
+    hold: str | None = msgspec.field(name=pods.HOLD, default=None)
+    gang: str | None = msgspec.field(name=pods.GANG, default=None)
 
 
 class _PodMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
@@ -120,11 +118,11 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
             owner=owner,
             mirror=metadata.annotations.mirror is not msgspec.UNSET,
             hold=metadata.annotations.hold,
-            ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
+            ready=any(each.type == pods.READY and each.status == "True" for each in status.conditions or ()),
             gone_by=parse_time(metadata.deletion_timestamp or ""),
             labels=_labels.of(metadata.labels),
             gang=intern(metadata.annotations.gang or ""),
-            completes=will_complete(spec.restart_policy, owner),
+            completes=pods.will_complete(spec.restart_policy, owner),
         )
 
     def _claims(self) -> tuple[PodClaim, ...]:
@@ -151,7 +149,7 @@ class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
     spec: dict[str, Any] | None = None
 
     def to_value(self) -> PodGroup:
-        """As `api.pod_groups.decode_pod_group` returns it, without annotations and generateName."""
+        """As `api.pods.decode_pod_group` returns it, without annotations and generateName."""
         return msgspec.structs.replace(
             decode_pod_group(Reader({"spec": self.spec}, [])),
             meta=object_meta(self.metadata),
@@ -161,7 +159,7 @@ class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
 
 class _BudgetWire(WholeWire, frozen=True):
     def to_value(self) -> DisruptionBudget:
-        """As `api.budgets.decode_budget` returns it."""
+        """As `api.pods.decode_budget` returns it."""
         return decode_budget(self.reader)
 
 

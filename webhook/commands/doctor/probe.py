@@ -26,7 +26,7 @@ from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
-from webhook.api.owners import POD_GROUPS
+from webhook.api.pods import POD_GROUPS
 from webhook.cluster.cache.author_policy import read_admission_policies, read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.certificate_objects import ENTRIES, MUTATING, VALIDATING

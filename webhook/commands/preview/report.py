@@ -17,8 +17,8 @@ from msgspec import UNSET, UnsetType, structs
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.field import JSON
 from webhook.api.meta import format_time, time_text
-from webhook.api.owners import Owner
 from webhook.api.patches import ResourceSlicePatch
+from webhook.api.pods import Owner
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration

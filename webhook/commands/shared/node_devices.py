@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement
 from webhook.commands.shared.words import DeviceAddress
 from webhook.inventory.state import Inventory, key_of, uses
 

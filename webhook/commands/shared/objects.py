@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from webhook.api.budgets import DisruptionBudget, decode_budget
 from webhook.api.decode import Reader
-from webhook.api.pods import HOLD, Pod
+from webhook.api.pods import HOLD, DisruptionBudget, Pod, decode_budget
 from webhook.files.manifests import held_in, labels_of
 from webhook.inventory.state import Inventory
 from webhook.policy.model import NAMESPACE_NAME_LABEL

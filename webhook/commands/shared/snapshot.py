@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from webhook.api.field import FieldError
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName
 from webhook.api.names import WORKER
-from webhook.api.pod_groups import POD_GROUP_VERSIONS
+from webhook.api.pods import POD_GROUP_VERSIONS
 from webhook.api.rules import NEVER
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.cluster.cache.discovery import read_facts, served_version

@@ -16,10 +16,9 @@ import msgspec
 from msgspec import structs
 
 from webhook.admission.impact_text import on_extended_resources
-from webhook.api.budgets import DisruptionBudget
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
-from webhook.api.pods import Pod
+from webhook.api.pods import DisruptionBudget, Pod
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.commands.shared.objects import StatusObjects
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from webhook.api.meta import format_time
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement, format_time
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS
 from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch

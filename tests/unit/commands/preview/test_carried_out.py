@@ -10,8 +10,7 @@ from msgspec import structs
 from tests.unit.inventory.values import NOW, claim, group, inventory_of, on, pod, pool_slice, rule
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import ALL, SINGLE, Pod, PodGroup
 from webhook.api.taints import DeviceToleration
 from webhook.commands.preview.run import as_our_worker
 from webhook.eviction.followed_pods import ProfiledPods

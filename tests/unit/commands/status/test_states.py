@@ -10,14 +10,10 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from webhook.api.budgets import DisruptionBudget
 from webhook.api.claims import Consumer
-from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pod_groups import ALL, PodGroup
-from webhook.api.pods import Pod, PodClaim
+from webhook.api.meta import LabelRequirement, LabelSelector, ObjectMeta
+from webhook.api.pods import ALL, DisruptionBudget, Owner, Pod, PodClaim, PodGroup
 from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector
-from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.commands.shared.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.views import PodState, StatusSettings, WaitKind, mode_by_conditions

@@ -12,8 +12,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode

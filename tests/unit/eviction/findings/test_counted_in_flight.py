@@ -16,7 +16,7 @@ from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import SINGLE, PodGroup
+from webhook.api.pods import SINGLE, PodGroup
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef

@@ -11,8 +11,7 @@ from tests.unit.eviction.findings.test_mixed_units import give_up_if_it_spins
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import CHANGED, FREE, Budget, World
 from webhook.api.claims import Consumer
-from webhook.api.owners import Owner
-from webhook.api.pods import PodClaim
+from webhook.api.pods import Owner, PodClaim
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import BLUNT, CHANGED, FREE, Budget, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.eviction import line, plan, planner
 from webhook.eviction.modes import Mode

@@ -14,7 +14,7 @@ from tests.unit.eviction.findings.turmoil import Turmoil
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import EXPIRES_AT, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult

@@ -10,8 +10,7 @@ from tests.unit.eviction.test_units import JOB_SET
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import decode_owner
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.pods import ALL, SINGLE, PodGroup, decode_owner
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 

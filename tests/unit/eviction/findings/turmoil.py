@@ -17,8 +17,7 @@ from tests.unit.eviction.plan.taking import room_of
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan

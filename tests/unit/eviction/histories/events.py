@@ -20,8 +20,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import BLOCKED, FREE, Budget
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import PodClaim, PodGroup
 from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.profiles import Profiles
 from webhook.policy.model import EvictionProfile, Pause

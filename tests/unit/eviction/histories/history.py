@@ -47,7 +47,7 @@ from tests.unit.eviction.histories.events import (
 )
 from tests.unit.eviction.histories.played import NAMESPACES, Played, Reply, Setting
 from tests.unit.eviction.world import FREE
-from webhook.api.pod_groups import ALL, SINGLE
+from webhook.api.pods import ALL, SINGLE
 from webhook.policy.model import EvictionProfile, EvictionWindow, Share
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import Owner
-from webhook.api.pod_groups import ALL, SINGLE, PodGroup
-from webhook.api.pods import Pod, PodClaim, to_labels
+from webhook.api.pods import ALL, SINGLE, Owner, Pod, PodClaim, PodGroup, to_labels
 from webhook.api.rules import EVICTIONS_PER_SECOND, NOT_BEFORE, DeviceSelector, DeviceTaintRule, RuleOrigin
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration, TaintExtras

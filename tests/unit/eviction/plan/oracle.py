@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tests.unit.eviction.plan.worlds import World
-from webhook.api.pod_groups import ALL
-from webhook.api.pods import Pod
+from webhook.api.pods import ALL, Pod
 from webhook.eviction.pod_plan import Going, RuleFigures, StepReason, Wait, exemption, later
 from webhook.inventory.evictions import NOTHING, Eviction, Without
 from webhook.inventory.state import claim_keys

@@ -12,8 +12,7 @@ from msgspec import structs
 
 from tests.unit.eviction.plan.oracle import Planned, Together, gang_of
 from tests.unit.eviction.plan.worlds import World
-from webhook.api.budgets import needs_disruption
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, needs_disruption
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import BudgetAnswers, Ledger
 from webhook.eviction.pod_plan import Going, StepReason, Wait, later

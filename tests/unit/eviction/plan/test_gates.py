@@ -13,8 +13,8 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.plan.taking import InLine, room_of
-from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
+from webhook.api.pods import DisruptionBudget
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, Wait

@@ -12,8 +12,8 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.plan.taking import InLine, room_of
 from tests.unit.eviction.plan.test_gates import FREE, Here, crowd
 from tests.unit.eviction.world import Budget, World
-from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
+from webhook.api.pods import DisruptionBudget
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Ledger, Moment
 from webhook.eviction.line import Line

@@ -12,8 +12,7 @@ from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, toler
 from tests.unit.eviction.plan.test_gates import FREE, Here
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, PodGroup
-from webhook.api.pods import PodClaim
+from webhook.api.pods import ALL, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure, Ledger, Moment, Round, Taken
 from webhook.eviction.plan import plan

@@ -26,10 +26,9 @@ from tests.unit.eviction.plan.take_oracle import take_of
 from tests.unit.eviction.plan.taking import line_in, planned_in
 from tests.unit.eviction.plan.test_oracle import plan_text, take_texts
 from tests.unit.eviction.plan.worlds import Budgets, World
-from webhook.api.budgets import DisruptionBudget
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import PodClaim
+from webhook.api.pods import DisruptionBudget, PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure, Ledger, Moment, Taken, View
 from webhook.eviction.profiles import Grouping, Profile

@@ -14,9 +14,8 @@ from datetime import timedelta
 from tests.builders import NOW
 from tests.unit.eviction.plan.inventories import NAMESPACES, PATCH, Dice, Mood, random_inventory
 from tests.unit.eviction.plan.ledgers import random_ledger
-from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import Pod
+from webhook.api.pods import DisruptionBudget, Pod
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions

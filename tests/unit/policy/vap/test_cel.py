@@ -20,7 +20,7 @@ from tests.properties.policies import (
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry
 from tests.unit.policy.vap.test_export import KEYS, exported, policies
-from webhook.api.selectors import LabelRequirement
+from webhook.api.meta import LabelRequirement
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TaintMatch, TolerationMatch
 from webhook.policy.vap.cel import (
