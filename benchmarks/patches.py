@@ -24,10 +24,10 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.tables import table
 from webhook.api.decode import Reader
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import decode_patch
 from webhook.api.rules import CELSelector, DeviceTaintRule
+from webhook.api.slices import DeviceClassSelectors
 from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from webhook.api.lenient_json import salvaged
+from webhook.api.decode import salvaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

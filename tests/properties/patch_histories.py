@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
+    from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 
 Changes = list[tuple[str, tuple[Any, ...]]]
 """Methods of `Given`, and their arguments."""

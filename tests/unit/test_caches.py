@@ -31,7 +31,7 @@ from tests.unit.admission.guarding import fleet
 from tests.unit.inventory.values import inventory_of
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.context import Budget
-from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.slices import DeviceClassSelectors
 from webhook.expressions.selectors.selector import compile_selector
 from webhook.inventory.state import Sight
 from webhook.patches.filter_memo import FilterMemo

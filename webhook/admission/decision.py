@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from webhook.admission.review import API_VERSION, AdmissionRequest
-from webhook.api.counts import counted
 from webhook.api.field import JSON, FieldError, Finding, Severity
+from webhook.api.messages import counted
 from webhook.api.rules import DeviceTaintRule
 from webhook.inventory.impact import Impact
 from webhook.inventory.targets import DeviceNames

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import ServerFacts

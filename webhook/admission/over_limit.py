@@ -27,7 +27,7 @@ from webhook.admission.recent_impact import (
     yet_to_begin,
 )
 from webhook.admission.review import AdmissionRequest
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.meta import format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule, counted_pods

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import structs
 
 from webhook.admission.known_specs import KNOWN, ClaimText, KnownSpec
+from webhook.api.decode import UNREADABLE, salvaged
 from webhook.api.field import JSON
-from webhook.api.lenient_json import UNREADABLE, salvaged
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, is_being_deleted
 from webhook.api.slices import SliceText
 

@@ -1,4 +1,4 @@
-"""The part of a ResourceSlice that matters for taints, read whole or in part.
+"""The part of a ResourceSlice that matters for taints, read whole or in part, and what a DeviceClass selects.
 
 Attributes and capacity are most of a slice, and no review needs them: they stay in their place in the object as text, a
 `msgspec.Raw`, so one decoder makes the same value of both (ADR 29).
@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from webhook.api.decode import Reader
+from webhook.api.decode import UNREADABLE, Reader
 from webhook.api.field import JSON
-from webhook.api.lenient_json import UNREADABLE
 from webhook.api.meta import ObjectMeta, parse_time
+from webhook.api.rules import CELSelector, decode_cel_selectors
 from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, known_list, remember_list, remembered_taints
 
 FEW_DEVICES: Final = 64
@@ -306,3 +306,18 @@ def _has_list_attributes(device: Reader) -> bool:
 
 def _decode_slice_taint(reader: Reader) -> SliceTaint:
     return SliceTaint(reader.text("device"), decode_taint(reader.child_or_empty("taint")))
+
+
+# --- device classes --------------------------------------------------------------------------------
+
+
+class DeviceClassSelectors(msgspec.Struct, frozen=True):
+    """A class by name, with the selectors that a device of it must satisfy, all of them."""
+
+    name: str
+    selectors: tuple[CELSelector, ...] = ()
+
+
+def decode_device_class(reader: Reader) -> DeviceClassSelectors:
+    """A DeviceClass of any version."""
+    return DeviceClassSelectors(reader.meta().name, decode_cel_selectors(reader.child_or_empty("spec")))

@@ -16,8 +16,8 @@ from webhook.admission.audit import AuditReason, Author, audited
 from webhook.admission.confirmation import fault_of_stored
 from webhook.admission.context import AdmissionContext
 from webhook.admission.impact_text import first_names
-from webhook.api.counts import counted
 from webhook.api.field import Finding, Path, Severity
+from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind, changed_at
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.meta import OWN_GROUP
 from webhook.api.rules import EVICT
 from webhook.api.taints import NO_SCHEDULE

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.commands.shared.device_selection import (
     DeviceSelection,
     add_nodes,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
+from webhook.api.messages import nearest
 from webhook.api.names import PROGRAM
-from webhook.api.nearest import nearest
 
 _PLUGIN: Final = "kubectl-"
 

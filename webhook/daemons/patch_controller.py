@@ -17,8 +17,7 @@ from typing import Final, NoReturn
 
 from msgspec import structs
 
-from webhook.api.device_classes import DeviceClassSelectors
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.cluster.cache.listwatch import is_newer
 from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.flowcontrol.loop import Again, Loop, together

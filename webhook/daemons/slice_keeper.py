@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from webhook.api.device_classes import DeviceClassSelectors
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.cluster.patch_writer import SliceToucher
 from webhook.flowcontrol.loop import Again, Loop, together
 from webhook.patches.filters import DeviceSelectors

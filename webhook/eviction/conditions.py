@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.meta import OWN_GROUP, format_time
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from webhook import __version__
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.names import PROGRAM, TREE
 from webhook.files import STDIN_NAME
 from webhook.files.manifests import CONFIRMED

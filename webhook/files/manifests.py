@@ -16,14 +16,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
-from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, invalid, required, too_long
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.api.names import OWN_NAMESPACE
 from webhook.api.patches import ResourceSlicePatch, decode_first_revision_patch, decode_patch
 from webhook.api.pods import POD_GROUPS, decode_pod, decode_pod_group
 from webhook.api.rules import decode_rule
-from webhook.api.slices import decode_slice
+from webhook.api.slices import DeviceClassSelectors, decode_device_class, decode_slice
 from webhook.expressions.drivers import drivers_in_manifest
 from webhook.files.read import Manifest, documents
 from webhook.files.spots import Document, Unreadable, explained, path_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.files import STDIN_NAME
 
 if TYPE_CHECKING:

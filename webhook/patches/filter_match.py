@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from webhook.api.counts import counted
-from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.messages import counted
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import DeviceClassSelectors
 from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.pools import PoolId
 from webhook.inventory.targets import DeviceId

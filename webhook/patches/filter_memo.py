@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import DeviceClassSelectors
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.filters import PlacedTest, SharedSelectors, placed_expressions, tests_of
 from webhook.patches.kinds import FilterTests, each_alone

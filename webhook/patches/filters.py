@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import DeviceClassSelectors
 from webhook.expressions.selectors.faults import SelectorFault, StepBudget
 from webhook.expressions.selectors.selector import Reads, SelectedDevice, Selector, compile_selector
 from webhook.expressions.values import EvaluationError

@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.api.slices import DeviceClassSelectors
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.field import JSON
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import DeviceClassSelectors
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.targets import DeviceId

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.patches.overriding import Refusal
 from webhook.patches.slice_patches import SlicePatches, SliceWork
 from webhook.patches.status import PatchInSlices

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.inventory.pools import Check, Pools, in_steps, unchecked
 from webhook.patches.filters import CompilesSelectors
 from webhook.patches.originals import ORIGINALS

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import Condition, DeviceSelector
 from webhook.api.taints import DeviceTaint

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, required
-from webhook.api.nearest import nearest
+from webhook.api.messages import nearest
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceToleration
 from webhook.policy.model import (
     ANYTHING,

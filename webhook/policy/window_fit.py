@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of

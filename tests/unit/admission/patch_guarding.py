@@ -12,10 +12,10 @@ from tests.unit.patches.patched import CREATED, slice_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.decision import apply_patch
 from webhook.api.decode import Reader
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, decode_patch
 from webhook.api.rules import CONFIRM_IMPACT, CELSelector, RuleOrigin
+from webhook.api.slices import DeviceClassSelectors
 from webhook.inventory.state import Inventory, Sight
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.patch_reach import KnownPatches, patch_reach

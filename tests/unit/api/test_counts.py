@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 pods"), (1, "1 pod"), (2, "2 pods")])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import make_context
 from webhook.admission.chain import validate
 from webhook.admission.review import decode_review
-from webhook.api.lenient_json import _pruned, salvaged
+from webhook.api.decode import _pruned, salvaged
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
 DEPTH_MAX = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.api.nearest import nearest
+from webhook.api.messages import nearest
 
 CODES = [f"DT{number:03}" for number in (*range(1, 22), *range(101, 120))]
 

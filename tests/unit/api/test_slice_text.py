@@ -11,8 +11,7 @@ from msgspec import Raw
 
 from tests.builders import encoded, make_device, make_slice, make_taint
 from webhook.api import slices, taints
-from webhook.api.decode import MAX_ENTRIES, Reader
-from webhook.api.lenient_json import UNREADABLE
+from webhook.api.decode import MAX_ENTRIES, UNREADABLE, Reader
 from webhook.api.meta import GROUP, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.schema import fields_of, type_of
 from webhook.api.slices import SliceText, decode_slice, devices_as_written, have_single_values, read_rest

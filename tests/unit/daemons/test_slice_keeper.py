@@ -23,8 +23,7 @@ from webhook.patches.stored import PatchStatus, StoredPatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.slices import ResourceSlice
+    from webhook.api.slices import DeviceClassSelectors, ResourceSlice
     from webhook.cluster.patch_writer import SliceToucher
 
 N: Final = f"{DRIVER}/n"

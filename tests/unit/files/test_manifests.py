@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.builders import make_claim, make_meta, make_patch, make_pod, make_rule, make_slice, make_template
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import CELSelector
+from webhook.api.slices import DeviceClassSelectors
 from webhook.expressions.drivers import drivers_in_manifest
 from webhook.files.manifests import Dump, Stock, held_in, labels_of, patching_object_in
 from webhook.files.read import parse

@@ -27,8 +27,7 @@ from webhook.telemetry.workers import PatchMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.slices import ResourceSlice
+    from webhook.api.slices import DeviceClassSelectors, ResourceSlice
     from webhook.cluster.patch_writer import PatchWriter
     from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 

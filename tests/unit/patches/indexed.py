@@ -11,9 +11,8 @@ from webhook.patches.index import PatchIndex
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
+    from webhook.api.slices import DeviceClassSelectors, ResourceSlice
     from webhook.patches.filters import DeviceTest
 
 

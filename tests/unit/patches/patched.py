@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.decode import Reader
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.rules import CELSelector, DeviceSelector
-from webhook.api.slices import ResourceSlice, decode_slice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice, decode_slice
 from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId
 from webhook.patches import published

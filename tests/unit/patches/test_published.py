@@ -9,9 +9,9 @@ from msgspec import structs
 
 from tests.unit.patches.patched import DRIVER, at, pools_of, slice_of, slices_read
 from webhook.api.decode import Reader
-from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
+from webhook.api.slices import DeviceClassSelectors, decode_device_class
 from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.published import PublishedDevice, published_devices
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
 from webhook.api.patches import ResourceSlicePatch, decode_patch
 from webhook.api.rules import decode_conditions, decode_rule
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice, decode_device_class
 from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import WholeWire
@@ -56,7 +55,7 @@ class DeviceClassWire(WholeWire, frozen=True):
     """A DeviceClass of any version."""
 
     def to_value(self) -> StoredClass:
-        """As `api.device_classes.decode_device_class` returns it."""
+        """As `api.slices.decode_device_class` returns it."""
         reader = self.reader
         return StoredClass(reader.meta(), decode_device_class(reader))
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import SERVED_VERSIONS
 from webhook.api.pods import HOLD
 from webhook.api.rules import CELSelector
+from webhook.api.slices import DeviceClassSelectors
 from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection
 from webhook.cluster.cache.listwatch import METADATA, Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from webhook.api.lenient_json import UNREADABLE, salvaged
+from webhook.api.decode import UNREADABLE, salvaged
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ objects: Final = msgspec.json.Decoder(dict[str, Any])
 def decode(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw) -> T:
     """The value of a text. Raises DecodeError for what is no JSON or has another shape.
 
-    Parts that the decoder does not take are cut out or replaced (`api.lenient_json`); none of them is read here.
+    Parts that the decoder does not take are cut out or replaced (`api.decode`); none of them is read here.
     """
     try:
         return decoder.decode(text)

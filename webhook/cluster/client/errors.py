@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from webhook.api.lenient_json import UNREADABLE
+from webhook.api.decode import UNREADABLE
 
 _MESSAGE_MOST: Final = 1024
 _BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})

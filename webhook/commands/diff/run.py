@@ -18,8 +18,8 @@ from webhook.admission.decision import apply_patch
 from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import FROM_TEMPLATE
-from webhook.api.counts import counted
 from webhook.api.field import JSON, Finding, Severity
+from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.diff.command import LIVE
 from webhook.commands.shared.entries import meta, text, unreadable_row

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook.admission.claim_view import REQUESTED_BY
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.meta import NamespacedName
 from webhook.api.names import WORKER
 from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted

@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.field import JSON
 from webhook.api.meta import format_time, time_text
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.pods import Owner
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.api.slices import ResourceSlice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.files.report import Row
 from webhook.inventory.gangs import root_owner

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import UNSET
 
 from webhook.admission.impact_text import duration, on_extended_resources, siblings_text
-from webhook.api.counts import counted
 from webhook.api.field import JSON
+from webhook.api.messages import counted
 from webhook.api.names import PROGRAM
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceSelector, DeviceTaintRule

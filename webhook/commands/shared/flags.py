@@ -179,7 +179,7 @@ def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: 
     """
     if report.exit_code or report.judged or allow_empty:
         return
-    from webhook.api.counts import counted  # noqa: PLC0415
+    from webhook.api.messages import counted  # noqa: PLC0415
 
     left_out = report.skipped.total()
     skipped = f", and {counted(left_out, 'object')} {'was' if left_out == 1 else 'were'} skipped" if left_out else ""

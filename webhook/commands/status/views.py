@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.admission.impact_text import on_extended_resources
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.meta import format_time
 from webhook.api.pods import DisruptionBudget, Pod
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of

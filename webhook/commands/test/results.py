@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook.admission.impact_text import Measured
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.walks import walk_lines
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row, line, visible

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.cluster.cache.following import QUICK, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run
-from webhook.api.lenient_json import salvaged
+from webhook.api.decode import salvaged
 from webhook.api.meta import NamespacedName
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.client.list_pages import config_map_of, listed

@@ -1,19 +1,22 @@
-"""Finds what an unknown name may have meant."""
+"""Words of messages: numbers with their nouns, and what an unknown name may have meant. Imports next to nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Final
 
 _MOST: Final = 3
 _NEARLY: Final = 1.5
 """How many times as far as the nearest name another may be, and still be what was meant."""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: `1 pod`, `2 pods`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def nearest(word: str, known: Iterable[str], least: float = 0.6, quote: str = "") -> str:
-    """Returns `X`, `X or Y`, or `X, Y or Z`: names that begin so or are as alike; nothing where there are more."""
+    """Return `X`, `X or Y`, or `X, Y or Z`: names that begin so or are as alike; nothing where there are more."""
     # Late: only for mistakes; its import takes longer than a small command line.
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415
 
