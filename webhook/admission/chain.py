@@ -39,8 +39,8 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.model import Action, PolicyMode
+from webhook.validation.formats import object_meta_errors
 from webhook.validation.kinds import KINDS, KindRules
-from webhook.validation.meta import object_meta_errors
 from webhook.validation.releases import NEWEST
 
 MAX_FINDINGS: Final = 1000

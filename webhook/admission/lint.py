@@ -25,7 +25,7 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.documented import TOLERATIONS_MAX
-from webhook.validation.meta import METADATA
+from webhook.validation.formats import METADATA
 from webhook.validation.patches import DEVICES
 from webhook.validation.rules import SELECTOR, TAINT
 from webhook.validation.slices import SPEC as SLICE_SPEC

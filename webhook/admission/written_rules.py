@@ -41,7 +41,7 @@ from webhook.patches.patch_reach import REACH_SECONDS, nominal_rules, patch_reac
 from webhook.patches.patching import Origin
 from webhook.policy.model import PolicyMode
 from webhook.policy.reactions import may_come_of_reactions, written_by_reaction
-from webhook.validation.meta import METADATA
+from webhook.validation.formats import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
 _OWNERS: Final = METADATA.child("ownerReferences")

@@ -15,7 +15,7 @@ from msgspec import json, structs
 from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import JSON, FieldError, Path, invalid
 from webhook.api.taints import EQUAL, DeviceToleration
-from webhook.validation.meta import object_meta_errors
+from webhook.validation.formats import object_meta_errors
 from webhook.validation.releases import Release
 from webhook.validation.taints import toleration_list_errors, tolerations_are_fine
 

@@ -29,7 +29,7 @@ from webhook.api.rules import (
 )
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
-from webhook.validation.meta import METADATA
+from webhook.validation.formats import METADATA
 from webhook.validation.taints import data_errors, description_errors
 
 TOLERATIONS_MAX: Final = 16

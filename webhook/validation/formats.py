@@ -1,4 +1,4 @@
-"""The formats of names, in the API server's words.
+"""The formats of names, in the API server's words, and those in the metadata of objects (`semantics.md` R-1).
 
 Each function returns the messages for a value, none if it is right. Lengths are bytes, expressions ASCII and anchored
 to the end of the text (T-6). Answers for short values are remembered: a slice repeats the same keys hundreds of times.
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
+from webhook.api.meta import ObjectMeta
 from webhook.api.remembered import remembered
-
-if TYPE_CHECKING:
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 _ALNUM: Final = "[A-Za-z0-9]"
 _NAME_PATTERN: Final = f"([A-Za-z0-9][-A-Za-z0-9_.]*)?{_ALNUM}"
@@ -277,3 +276,29 @@ def opaque_driver(path: Path, name: str, release: Release) -> Iterator[FieldErro
     if len(name.encode(errors="surrogatepass")) > DRIVER_MAX_BYTES:
         yield too_long(path, DRIVER_MAX_BYTES)
     yield from each_invalid(path, name, dns1123_subdomain(name.translate(_LOWER)))
+
+
+# --- the metadata of objects -----------------------------------------------------------------------
+
+_SUFFIX: Final = "xxxxx"
+_PREFIX_MAX: Final = 63 - len(_SUFFIX)
+METADATA: Final = Path.root().child("metadata")
+
+
+def object_meta_errors(new: ObjectMeta, *, created: bool) -> Iterator[FieldError]:
+    """Name and prefix of a new object; an update cannot change them, so nothing is asked again."""
+    if not created:
+        return
+    if not new.name and not new.generate_name:
+        yield required(METADATA.child("name"), "name or generateName is required")
+    # The server completes a prefix before it looks, so a bad one is reported twice.
+    name = new.name or (new.generate_name and new.generate_name[:_PREFIX_MAX] + _SUFFIX)
+    if name and (messages := dns1123_subdomain(name)):
+        yield from each_invalid(METADATA.child("name"), name, messages)
+    if new.generate_name:
+        # A prefix may end in a dash, which the server's suffix makes right; it also looks away from the character
+        # before the dash (apimachinery, maskTrailingDash).
+        prefix = new.generate_name
+        if len(prefix) > 1 and prefix.endswith("-"):
+            prefix = prefix[:-2] + "a"
+        yield from each_invalid(METADATA.child("generateName"), new.generate_name, dns1123_subdomain(prefix))

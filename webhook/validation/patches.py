@@ -12,8 +12,13 @@ from webhook.api.field import FieldError, Path, invalid, required, too_long
 from webhook.api.patches import ATTRIBUTES_AND_CAPACITIES_MAX, PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.quantities import parse_quantity
 from webhook.api.taints import DeviceTaint
-from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
-from webhook.validation.meta import object_meta_errors
+from webhook.validation.formats import (
+    c_identifier,
+    dns1123_subdomain,
+    each_invalid,
+    object_meta_errors,
+    semantic_version,
+)
 from webhook.validation.releases import Release
 from webhook.validation.rules import selector_errors
 from webhook.validation.slices import FIRST_REVISION_EFFECTS

@@ -17,11 +17,13 @@ from webhook.api.field import (
     too_long,
     too_many,
 )
+from webhook.api.meta import ObjectMeta
 from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.expressions.selectors.cost import MAX_COST
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
 from webhook.expressions.selectors.selector import compile_selector, derived_cost
 from webhook.validation.formats import (
+    METADATA,
     condition_reason,
     dns1123_label,
     dns1123_subdomain,
@@ -30,9 +32,9 @@ from webhook.validation.formats import (
     is_driver_name,
     is_pool_name,
     label_key,
+    object_meta_errors,
     pool_name,
 )
-from webhook.validation.meta import object_meta_errors, resource_version_errors
 from webhook.validation.releases import Release
 from webhook.validation.taints import effect_errors, extras_errors, name_errors, taint_is_fine
 
@@ -130,6 +132,12 @@ def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, rel
         yield from resource_version_errors(new.meta)  # and the server looks no further
         return
     yield from rule_errors(new, old, release)
+
+
+def resource_version_errors(new: ObjectMeta) -> Iterator[FieldError]:
+    """An update must say what it is based on (R-15)."""
+    if not new.resource_version:
+        yield invalid(METADATA.child("resourceVersion"), 0, "must be specified for an update")
 
 
 def selector_errors(

@@ -14,8 +14,7 @@ from webhook.api.field import FieldError, Path, invalid, required, too_many
 from webhook.api.slices import Device, ResourceSlice, devices_as_written
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.validation.claims import semantic
-from webhook.validation.formats import dns1123_label, driver_name, each_invalid
-from webhook.validation.meta import object_meta_errors
+from webhook.validation.formats import dns1123_label, driver_name, each_invalid, object_meta_errors
 from webhook.validation.releases import MAX_DEVICES, Release
 from webhook.validation.taints import effect_errors, taint_errors, taint_is_fine, taint_list_errors
 
