@@ -23,6 +23,7 @@ from webhook.validation.formats import (
     fully_qualified_name,
     opaque_driver,
     qualified_name,
+    size_bytes,
 )
 from webhook.validation.nodes import Node, list_errors, text_list_errors
 from webhook.validation.releases import Release
@@ -277,17 +278,14 @@ def _config_errors(config: Node, names: Names, release: Release) -> Iterator[Fie
 
 def parameter_errors(path: Path, parameters: object) -> Iterator[FieldError]:
     """A driver's parameters: a JSON object of at most 10 KiB, as it is sent without spaces."""
+    # Not msgspec, which refuses the lone surrogates that JSON can spell.
+    text = json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
     if parameters is None:
         yield required(path)
-    elif _size_bytes(parameters) > PARAMETERS_MAX_BYTES:
+    elif size_bytes(text) > PARAMETERS_MAX_BYTES:
         yield too_long(path, PARAMETERS_MAX_BYTES)
     elif not isinstance(parameters, dict):
         yield invalid(path, "<value omitted>", "must be a valid JSON object")
-
-
-def _size_bytes(value: object) -> int:
-    # Not msgspec, which refuses the lone surrogates that JSON can spell.
-    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass"))
 
 
 def _reference_list_errors(holder: Node, names: Names, release: Release) -> Iterator[FieldError]:

@@ -21,18 +21,19 @@ from webhook.api.field import (
     not_found,
     not_supported,
     required,
-    too_long,
     too_many,
 )
 from webhook.api.meta import FLAT_VERSIONS
 from webhook.api.quantities import parse_quantity
 from webhook.validation.formats import (
+    VALUE_MAX_BYTES,
     dns1123_label,
     dns1123_subdomain,
     each_invalid,
     fully_qualified_name,
     label_key,
     label_value,
+    length_errors,
     pool_name,
     qualified_name,
     semantic_version,
@@ -42,7 +43,6 @@ from webhook.validation.releases import MAX_DEVICES, NEWEST, Release
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_VALUES_MAX: Final = 48
-VALUE_MAX_BYTES: Final = 64
 CONSUMPTIONS_MAX: Final = 2
 GROUPS_MAX: Final = 2
 CONDITIONS_MAX: Final = 4
@@ -102,14 +102,14 @@ def count_errors(device: Node) -> Iterator[FieldError]:
 def _attribute_errors(attribute: Node, written: Path, release: Release) -> Iterator[FieldError]:
     """An attribute, which has one value or one list of values; `written` is its path with the whole of the key."""
     if attribute.has("string"):
-        yield from _size_errors(attribute.at("string"), attribute.text("string"))
+        yield from length_errors(attribute.at("string"), attribute.text("string"), VALUE_MAX_BYTES)
     if attribute.has("version"):
         yield from _version_errors(attribute.at("version"), attribute.text("version"), release)
     for name in _LISTS:
         if attribute.has(name) and not attribute.get(name):
             yield invalid(attribute.at(name), [], "must not be empty if specified")
     for position, text in enumerate(attribute.texts("strings")):
-        yield from _size_errors(attribute.at("strings").index(position), text)
+        yield from length_errors(attribute.at("strings").index(position), text, VALUE_MAX_BYTES)
     for position, text in enumerate(attribute.texts("versions")):
         yield from _version_errors(attribute.at("versions").index(position), text, release)
     given = sum(attribute.has(name) for name in (*_SINGLE, *_LISTS))
@@ -125,14 +125,9 @@ def _union_error(path: Path, given: int, names: tuple[str, ...]) -> FieldError:
     return invalid(path, "", f"{words}: {', '.join(f'`{name}`' for name in names)}", declarative=True)
 
 
-def _size_errors(path: Path, text: str) -> Iterator[FieldError]:
-    if len(text.encode(errors="surrogatepass")) > VALUE_MAX_BYTES:
-        yield too_long(path, VALUE_MAX_BYTES)
-
-
 def _version_errors(path: Path, text: str, release: Release) -> Iterator[FieldError]:
     yield from each_invalid(path, text, semantic_version(text, short=release.short_version_numbers))
-    yield from _size_errors(path, text)
+    yield from length_errors(path, text, VALUE_MAX_BYTES)
 
 
 def capacity_errors(device: Node, release: Release) -> Iterator[FieldError]:
@@ -409,14 +404,13 @@ def _maximum(devices: list[tuple[Node, str]], release: Release) -> int:
         if (
             device.get("taints")
             or (device.get("consumesCounters") and release.counters_apart)
-            or (release.as_since_1_36 and _has_list_attributes(device))
+            or (
+                release.as_since_1_36
+                and any(attribute.has(name) for _, attribute in device.items("attributes") for name in _LISTS)
+            )
         ):
             return release.devices_with_taints
     return MAX_DEVICES
-
-
-def _has_list_attributes(device: Node) -> bool:
-    return any(attribute.has(name) for _, attribute in device.items("attributes") for name in _LISTS)
 
 
 def partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:

@@ -29,7 +29,7 @@ from webhook.api.rules import (
 )
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
-from webhook.validation.formats import METADATA
+from webhook.validation.formats import METADATA, size_bytes
 from webhook.validation.taints import data_errors, description_errors
 
 TOLERATIONS_MAX: Final = 16
@@ -92,7 +92,7 @@ def _data_annotation(path: Path, text: str) -> Iterator[FieldError]:
     except (msgspec.DecodeError, RecursionError):
         yield invalid(path, text, 'must be a JSON object, such as {"temperature": 97}')
         return
-    yield from data_errors(path, data, len(text.encode(errors="surrogatepass")))
+    yield from data_errors(path, data, size_bytes(text))
 
 
 def _rate_annotation(path: Path, text: str) -> Iterator[FieldError]:

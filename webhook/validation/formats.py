@@ -9,7 +9,7 @@ pkg/apis/resource/validation (validateQualifiedName), apimachinery/pkg/api/valid
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
@@ -69,12 +69,20 @@ _LOOKED_AT: Final = 4096
 """Characters of a name that are checked; a longer name is reported as too long and costs no more than this."""
 Messages = tuple[str, ...]
 IDENTIFIER_MAX_BYTES: Final = 32
+VALUE_MAX_BYTES: Final = 64
+"""Of an attribute that is a text or a version."""
 _LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
-def _size(value: str) -> int:
-    """Bytes in UTF-8; lone surrogates, which JSON can spell, count as the three bytes Go turns them into."""
+def size_bytes(value: str) -> int:
+    """Count the bytes in UTF-8; lone surrogates, which JSON can spell, count as the three bytes Go turns them into."""
     return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
+
+
+def length_errors(path: Path, value: str, max_bytes: int) -> Iterator[FieldError]:
+    """Yield `Too long` for a text of more than `max_bytes` bytes."""
+    if size_bytes(value) > max_bytes:
+        yield too_long(path, max_bytes)
 
 
 def dns1123_subdomain(value: str) -> Messages:
@@ -82,7 +90,7 @@ def dns1123_subdomain(value: str) -> Messages:
     if len(value) <= SUBDOMAIN_MAX_BYTES and _SUBDOMAIN.fullmatch(value):  # which is all ASCII
         return ()
     messages: list[str] = []
-    if _size(value) > SUBDOMAIN_MAX_BYTES:
+    if size_bytes(value) > SUBDOMAIN_MAX_BYTES:
         messages.append(f"must be no more than {SUBDOMAIN_MAX_BYTES} bytes")
     if not _SUBDOMAIN.fullmatch(value, 0, _LOOKED_AT):
         messages.append(_SUBDOMAIN_WRONG)
@@ -94,7 +102,7 @@ def dns1123_label(value: str) -> Messages:
     if len(value) <= LABEL_MAX_BYTES and _LABEL.fullmatch(value):
         return ()
     messages: list[str] = []
-    if _size(value) > LABEL_MAX_BYTES:
+    if size_bytes(value) > LABEL_MAX_BYTES:
         messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")
     if not _LABEL.fullmatch(value, 0, _LOOKED_AT):
         messages.append("must not contain dots" if _SUBDOMAIN.fullmatch(value, 0, _LOOKED_AT) else _LABEL_WRONG)
@@ -114,7 +122,7 @@ def label_key(value: str) -> Messages:
         messages.extend(f"prefix part {message}" for message in dns1123_subdomain(prefix))
     if not name:
         messages.append("name part must be non-empty")
-    elif _size(name) > LABEL_MAX_BYTES:
+    elif size_bytes(name) > LABEL_MAX_BYTES:
         messages.append(f"name part must be no more than {LABEL_MAX_BYTES} bytes")
     if not _NAME.fullmatch(name, 0, _LOOKED_AT):
         messages.append(f"name part {_NAME_WRONG}")
@@ -125,7 +133,7 @@ def label_key(value: str) -> Messages:
 def label_value(value: str) -> Messages:
     """A label value: empty, or like a name (T-7)."""
     messages: list[str] = []
-    if _size(value) > LABEL_MAX_BYTES:
+    if size_bytes(value) > LABEL_MAX_BYTES:
         messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")
     if value and not _NAME.fullmatch(value, 0, _LOOKED_AT):
         messages.append(_VALUE_WRONG)
@@ -173,8 +181,7 @@ def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterato
         yield required(path)
         if not empty_twice:
             return
-    if _size(value) > DRIVER_MAX_BYTES:
-        yield too_long(path, DRIVER_MAX_BYTES)
+    yield from length_errors(path, value, DRIVER_MAX_BYTES)
     for message in dns1123_subdomain(go_lower(value[:_LOOKED_AT])):
         yield invalid(path, value, message)
 
@@ -194,8 +201,7 @@ def pool_name(path: Path, value: str) -> Iterator[FieldError]:
     if not value:
         yield required(path)
         return
-    if _size(value) > SUBDOMAIN_MAX_BYTES:
-        yield too_long(path, SUBDOMAIN_MAX_BYTES)
+    yield from length_errors(path, value, SUBDOMAIN_MAX_BYTES)
     for part in dict.fromkeys(value[:_LOOKED_AT].split("/")):  # as the server, which tells the same fault once
         for message in dns1123_subdomain(part):
             yield invalid(path, part, message)
@@ -214,54 +220,46 @@ def each_invalid(path: Path, value: str, messages: Messages, *, declarative: boo
 
 def qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
     """`name` or `domain/name`. A name with two slashes passes in the server up to 1.37."""
-    parts = name.split("/", 2)
-    if len(parts) > 2:
-        yield from _two_slashes(path, name, release)
-        return
-    if len(parts) == 2:
-        if not parts[0]:
-            yield invalid(path, "", "the domain must not be empty")
-        else:
-            yield from driver_name(path, parts[0])
-        if not parts[1]:
-            yield invalid(path, "", "the name must not be empty")
-            return
-    yield from identifier(path, parts[-1])
+    return _qualified_name(path, name, release, driver_name, "the ")
 
 
 def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
     """`domain/name`; from 1.37 on the domain must be in lower case."""
     if "/" not in name:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
-    if not release.declarative:
+    if release.declarative:
+        yield from _qualified_name(path, name, release, _prefix_errors, "")
+    else:
         yield from qualified_name(path, name, release)
-        return
+
+
+def _qualified_name(
+    path: Path, name: str, release: Release, domain_errors: Callable[[Path, str], Iterator[FieldError]], article: str
+) -> Iterator[FieldError]:
     parts = name.split("/", 2)
     if len(parts) > 2:
-        yield from _two_slashes(path, name, release)
+        if release.one_slash:
+            yield invalid(path, name, "must not contain more than one slash")
         return
     if len(parts) == 2:
         if not parts[0]:
-            yield invalid(path, "", "prefix must not be empty")
+            yield invalid(path, "", f"{article}{'domain' if article else 'prefix'} must not be empty")
         else:
-            if len(parts[0].encode(errors="surrogatepass")) > DRIVER_MAX_BYTES:
-                yield too_long(path, DRIVER_MAX_BYTES)
-            yield from each_invalid(path, parts[0], tuple([f"prefix: {m}" for m in dns1123_subdomain(parts[0])]))
+            yield from domain_errors(path, parts[0])
         if not parts[1]:
-            yield invalid(path, "", "name must not be empty")
+            yield invalid(path, "", f"{article}name must not be empty")
             return
     yield from identifier(path, parts[-1])
 
 
-def _two_slashes(path: Path, name: str, release: Release) -> Iterator[FieldError]:
-    if release.one_slash:
-        yield invalid(path, name, "must not contain more than one slash")
+def _prefix_errors(path: Path, domain: str) -> Iterator[FieldError]:
+    yield from length_errors(path, domain, DRIVER_MAX_BYTES)
+    yield from each_invalid(path, domain, tuple([f"prefix: {message}" for message in dns1123_subdomain(domain)]))
 
 
 def identifier(path: Path, name: str) -> Iterator[FieldError]:
     """A C identifier of at most 32 bytes."""
-    if len(name.encode(errors="surrogatepass")) > IDENTIFIER_MAX_BYTES:
-        yield too_long(path, IDENTIFIER_MAX_BYTES)
+    yield from length_errors(path, name, IDENTIFIER_MAX_BYTES)
     yield from each_invalid(path, name, c_identifier(name))
 
 
@@ -273,8 +271,7 @@ def opaque_driver(path: Path, name: str, release: Release) -> Iterator[FieldErro
     if not name:
         yield required(path)
         return
-    if len(name.encode(errors="surrogatepass")) > DRIVER_MAX_BYTES:
-        yield too_long(path, DRIVER_MAX_BYTES)
+    yield from length_errors(path, name, DRIVER_MAX_BYTES)
     yield from each_invalid(path, name, dns1123_subdomain(name.translate(_LOWER)))
 
 

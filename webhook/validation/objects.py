@@ -19,7 +19,7 @@ from webhook.api.quantities import parse_quantity
 from webhook.api.schema import Reference, fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
 from webhook.validation.device_objects import slice_spec_errors
-from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value
+from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value, size_bytes
 from webhook.validation.nodes import Node
 from webhook.validation.releases import Release
 
@@ -184,15 +184,8 @@ def _map_errors(meta: Node) -> Iterator[FieldError]:
     annotations, path = meta.get("annotations") or {}, meta.at("annotations")
     for key in annotations:
         yield from each_invalid(path, key, label_key(key.lower()))
-    if _size_bytes(annotations) > ANNOTATIONS_MAX_BYTES:
+    if sum(size_bytes(key) + size_bytes(value or "") for key, value in annotations.items()) > ANNOTATIONS_MAX_BYTES:
         yield too_long(path, ANNOTATIONS_MAX_BYTES)
-
-
-def _size_bytes(annotations: dict[str, str | None]) -> int:
-    return sum(
-        len(key.encode(errors="surrogatepass")) + len((value or "").encode(errors="surrogatepass"))
-        for key, value in annotations.items()
-    )
 
 
 def _owner_errors(meta: Node) -> Iterator[FieldError]:

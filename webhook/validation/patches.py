@@ -8,14 +8,17 @@ from typing import Final
 
 from msgspec import structs
 
-from webhook.api.field import FieldError, Path, invalid, required, too_long
+from webhook.api.field import FieldError, Path, invalid, required
 from webhook.api.patches import ATTRIBUTES_AND_CAPACITIES_MAX, PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.quantities import parse_quantity
 from webhook.api.taints import DeviceTaint
 from webhook.validation.formats import (
-    c_identifier,
+    DRIVER_MAX_BYTES,
+    VALUE_MAX_BYTES,
     dns1123_subdomain,
     each_invalid,
+    identifier,
+    length_errors,
     object_meta_errors,
     semantic_version,
 )
@@ -26,9 +29,6 @@ from webhook.validation.taints import taint_list_errors
 
 DEVICES: Final = Path.root().child("spec", "devices")
 PATCH_TAINTS_MAX: Final = 16
-DOMAIN_MAX_BYTES: Final = 63
-IDENTIFIER_MAX_BYTES: Final = 32
-TEXT_MAX_BYTES: Final = 64
 
 
 def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, release: Release) -> Iterator[FieldError]:
@@ -68,22 +68,19 @@ def _without_times(patch: ResourceSlicePatch) -> list[DeviceTaint]:
 
 def qualified_name_errors(path: Path, name: str) -> Iterator[FieldError]:
     """`domain/identifier`; here the domain must be given (P-4, P-5)."""
-    domain, slash, identifier = name.partition("/")
+    domain, slash, rest = name.partition("/")
     if not slash:
         yield invalid(path, name, "must include a domain, such as `driver.example.com/name`")
-        domain, identifier = "", name
+        domain, rest = "", name
     elif not domain:
         yield required(path, "the domain must not be empty")
     if domain:
-        if len(domain.encode(errors="surrogatepass")) > DOMAIN_MAX_BYTES:
-            yield too_long(path, DOMAIN_MAX_BYTES)
+        yield from length_errors(path, domain, DRIVER_MAX_BYTES)
         yield from each_invalid(path, domain, dns1123_subdomain(domain))
-    if not identifier:
+    if not rest:
         yield required(path, "the name must not be empty")
-        return
-    if len(identifier.encode(errors="surrogatepass")) > IDENTIFIER_MAX_BYTES:
-        yield too_long(path, IDENTIFIER_MAX_BYTES)
-    yield from each_invalid(path, identifier, c_identifier(identifier))
+    else:
+        yield from identifier(path, rest)
 
 
 def attribute_errors(path: Path, attribute: PatchedAttribute) -> Iterator[FieldError]:
@@ -97,8 +94,7 @@ def attribute_errors(path: Path, attribute: PatchedAttribute) -> Iterator[FieldE
     (kind,), value = attribute.kinds, attribute.value
     if kind in ("string", "version"):
         at = path.child(kind)
-        if len(value.encode(errors="surrogatepass")) > TEXT_MAX_BYTES:
-            yield too_long(at, TEXT_MAX_BYTES)
+        yield from length_errors(at, value, VALUE_MAX_BYTES)
         if kind == "version":
             yield from each_invalid(at, value, semantic_version(value))
 

@@ -14,7 +14,6 @@ from webhook.api.field import (
     invalid,
     not_supported,
     required,
-    too_long,
     too_many,
 )
 from webhook.api.meta import ObjectMeta
@@ -32,8 +31,10 @@ from webhook.validation.formats import (
     is_driver_name,
     is_pool_name,
     label_key,
+    length_errors,
     object_meta_errors,
     pool_name,
+    size_bytes,
 )
 from webhook.validation.releases import Release
 from webhook.validation.taints import effect_errors, extras_errors, name_errors, taint_is_fine
@@ -62,7 +63,7 @@ class ExpressionBudget:
     def selector_errors(self, path: Path, text: str, *, evaluated: bool = False) -> Iterator[FieldError]:
         """One selector. `evaluated`: here and not by the API server, so that what is unsupported here is refused."""
         if not self._fits(text):
-            yield from _length_errors(path, text)
+            yield from length_errors(path, text, EXPRESSION_MAX_BYTES)
             return
         found = compile_selector(text)
         if isinstance(found, SelectorFault):
@@ -71,7 +72,7 @@ class ExpressionBudget:
     def derived_costs(self, path: Path, text: str) -> Iterator[FieldError | int]:
         """One derived attribute: its errors, and what it costs."""
         if not self._fits(text):
-            yield from _length_errors(path, text)
+            yield from length_errors(path, text, EXPRESSION_MAX_BYTES)
             return
         found = derived_cost(text)
         if isinstance(found, SelectorFault):
@@ -82,16 +83,11 @@ class ExpressionBudget:
         yield found
 
     def _fits(self, text: str) -> bool:
-        size = _size_bytes(text)
+        size = size_bytes(text)
         if size > EXPRESSION_MAX_BYTES:
             return False
         self._left_bytes -= size
         return self._left_bytes >= 0
-
-
-def _length_errors(path: Path, text: str) -> Iterator[FieldError]:
-    if _size_bytes(text) > EXPRESSION_MAX_BYTES:
-        yield too_long(path, EXPRESSION_MAX_BYTES)
 
 
 def fault_errors(path: Path, text: str, fault: SelectorFault, *, evaluated: bool) -> Iterator[FieldError]:
@@ -106,10 +102,6 @@ def fault_errors(path: Path, text: str, fault: SelectorFault, *, evaluated: bool
         case FaultKind.UNSUPPORTED:
             if evaluated:
                 yield invalid(path, text, fault.detail)
-
-
-def _size_bytes(text: str) -> int:
-    return len(text.encode(errors="surrogatepass"))
 
 
 def rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:
@@ -215,7 +207,5 @@ def condition_errors(at: Path, condition: Condition, release: Release) -> Iterat
         yield required(at.child("reason"))
     else:
         yield from each_invalid(at.child("reason"), condition.reason, condition_reason(condition.reason))
-        if len(condition.reason.encode(errors="surrogatepass")) > REASON_MAX_BYTES:
-            yield too_long(at.child("reason"), REASON_MAX_BYTES)
-    if len(condition.message.encode(errors="surrogatepass")) > MESSAGE_MAX_BYTES:
-        yield too_long(at.child("message"), MESSAGE_MAX_BYTES)
+        yield from length_errors(at.child("reason"), condition.reason, REASON_MAX_BYTES)
+    yield from length_errors(at.child("message"), condition.message, MESSAGE_MAX_BYTES)

@@ -146,7 +146,12 @@ def _meant(place: _Place, name: str) -> Iterator[list[str]]:
 
     free = [field for field in place.fields if field not in place.value]
     yield [f'"{each}"' for each in get_close_matches(name, free, 1, _SIMILARITY)]
-    alike = [field for field in free if _is_part_of(*sorted((field.lower(), name.lower()), key=len))]
+    word = name.lower()
+    alike = [
+        each
+        for each in free
+        if min(len(each), len(word)) >= _TELLING and (word in each.lower() or each.lower() in word)
+    ]
     yield [f'"{each}"' for each in alike] if len(alike) == 1 else []
     below = _below(place.type, name, place.path.written, place.minor)
     given = tuple(f'"{place.path.child(field).written}' for field in place.value)
@@ -173,10 +178,6 @@ def _below(root: str, name: str, path: str, minor: int) -> list[str]:
         if found := [f'"{path}.{name}"' for kind, path in level if name in fields_of(kind, minor)]:
             return found
     return []
-
-
-def _is_part_of(shorter: str, longer: str) -> bool:
-    return len(shorter) >= _TELLING and shorter in longer
 
 
 def _of_another_version(place: _Place, name: str) -> str:

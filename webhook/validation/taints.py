@@ -10,7 +10,7 @@ import msgspec
 from webhook.api.field import FieldError, Path, invalid, not_supported, outline, required, too_long, too_many
 from webhook.api.remembered import remembered
 from webhook.api.taints import EQUAL, EXISTS, DeviceTaint, DeviceToleration, TaintExtras
-from webhook.validation.formats import each_invalid, label_key, label_value
+from webhook.validation.formats import each_invalid, label_key, label_value, length_errors
 from webhook.validation.releases import NEWEST, Release
 
 OPERATORS: Final = frozenset({EQUAL, EXISTS})
@@ -95,8 +95,7 @@ def data_errors(path: Path, data: object, size_bytes: int) -> Iterator[FieldErro
 
 def description_errors(path: Path, description: str) -> Iterator[FieldError]:
     """Free text beside a taint (N-10)."""
-    if len(description.encode(errors="surrogatepass")) > DESCRIPTION_MAX_BYTES:
-        yield too_long(path, DESCRIPTION_MAX_BYTES)
+    return length_errors(path, description, DESCRIPTION_MAX_BYTES)
 
 
 def toleration_list_errors(
