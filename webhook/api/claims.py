@@ -162,16 +162,16 @@ def _is_extended(name: str, asked: ExactRequest | AllocationResult | None) -> bo
 
 
 def classes_only(requests: tuple[DeviceRequest, ...]) -> tuple[DeviceRequest, ...]:
-    """The requests with nothing but their names and classes."""
-    return tuple([_class_only(each) for each in requests])
-
-
-def _class_only(request: DeviceRequest) -> DeviceRequest:
-    exactly, alternatives = request.exactly, request.first_available
-    return DeviceRequest(
-        request.name,
-        None if exactly is None else ExactRequest("", exactly.device_class_name),
-        tuple([ExactRequest(each.name, each.device_class_name) for each in alternatives]),
+    """Keep nothing of requests but their names and classes."""
+    return tuple(
+        [
+            DeviceRequest(
+                request.name,
+                None if request.exactly is None else ExactRequest("", request.exactly.device_class_name),
+                tuple([ExactRequest(each.name, each.device_class_name) for each in request.first_available]),
+            )
+            for request in requests
+        ]
     )
 
 
@@ -242,7 +242,11 @@ def _decode_status(status: Reader) -> tuple[tuple[AllocationResult, ...] | None,
     results: tuple[AllocationResult, ...] | None = None
     if allocation is not None:
         results = tuple([_decode_result(each) for each in allocation.child_or_empty("devices").each("results")])
-    return results, tuple([_decode_consumer(each) for each in status.each("reservedFor")])
+    consumers = [
+        Consumer(each.text("apiGroup"), each.text("resource"), each.text("name"), each.text("uid"))
+        for each in status.each("reservedFor")
+    ]
+    return results, tuple(consumers)
 
 
 def _decode_result(reader: Reader) -> AllocationResult:
@@ -253,7 +257,3 @@ def _decode_result(reader: Reader) -> AllocationResult:
         reader.text("device"),
         decode_tolerations(reader),
     )
-
-
-def _decode_consumer(reader: Reader) -> Consumer:
-    return Consumer(reader.text("apiGroup"), reader.text("resource"), reader.text("name"), reader.text("uid"))

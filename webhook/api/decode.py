@@ -203,10 +203,8 @@ class Reader(msgspec.Struct, eq=False, gc=False):
             return ObjectMeta()
         try:
             return msgspec.convert(raw, ObjectMeta)
-        except (
-            msgspec.ValidationError,
-            UnicodeError,
-        ):  # a null, which reads as empty, or a field of the wrong type, which has a path
+        except (msgspec.ValidationError, UnicodeError):
+            # A null, which reads as empty, or a field of the wrong type, which has a path.
             meta = self.child_or_empty("metadata")
         return ObjectMeta(
             meta.text("name"),

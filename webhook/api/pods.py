@@ -211,15 +211,14 @@ class PodGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_pod_group(reader: Reader) -> PodGroup:
-    """A PodGroup of any version."""
-    return PodGroup(reader.meta(), _disruption_mode(reader.child_or_empty("spec")), decode_owner(reader))
-
-
-def _disruption_mode(spec: Reader) -> str:
+    """Decode a PodGroup of any version."""
+    meta, spec = reader.meta(), reader.child_or_empty("spec")
     if isinstance(spec.raw.get(_MODE), str):
-        return _V1ALPHA2.get(spec.text(_MODE), "")
-    union = spec.child_or_empty(_MODE)
-    return next((mode for mode in (ALL, SINGLE) if union.child(mode) is not None), "")
+        mode = _V1ALPHA2.get(spec.text(_MODE), "")
+    else:
+        union = spec.child_or_empty(_MODE)
+        mode = next((each for each in (ALL, SINGLE) if union.child(each) is not None), "")
+    return PodGroup(meta, mode, decode_owner(reader))
 
 
 # --- PodDisruptionBudgets -------------------------------------------------------------------------

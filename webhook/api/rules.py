@@ -244,12 +244,14 @@ def _canonical(value: JSON) -> str:
 
 def decode_cel_selectors(reader: Reader) -> tuple[CELSelector, ...]:
     """The `selectors` of a filter, a device class, or a rule of 1.33 and 1.34."""
-    return tuple([_decode_cel(each) for each in reader.each("selectors")]) if reader.has("selectors") else ()
-
-
-def _decode_cel(reader: Reader) -> CELSelector:
-    cel = reader.child("cel")
-    return CELSelector(None if cel is None else cel.text("expression"))
+    if not reader.has("selectors"):
+        return ()
+    return tuple(
+        [
+            CELSelector(None if (cel := each.child("cel")) is None else cel.text("expression"))
+            for each in reader.each("selectors")
+        ]
+    )
 
 
 def decode_conditions(reader: Reader) -> tuple[Condition, ...]:

@@ -119,12 +119,6 @@ def have_single_values(attributes: Raw) -> bool:
     return text.startswith(b"{") and _BRACKET not in text
 
 
-def read_taints(device: JSON) -> None:
-    """Reads, in its place, a list of taints that is known by its text no longer."""
-    if device.__class__ is dict and device.get("taints").__class__ is Raw:
-        device["taints"] = _decode(device["taints"])
-
-
 def read_rest(device: JSON) -> None:
     """Reads, in its place, all that was left as text in a device. What is no JSON stays text."""
     if device.__class__ is not dict:
@@ -214,7 +208,12 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         has_devices=spec.has("devices"),
         has_shared_counters=spec.has("sharedCounters"),
         counter_sets=_names(spec.raw.get("sharedCounters"), "name"),
-        slice_taints=tuple([_decode_slice_taint(each) for each in spec.each("taints")]),
+        slice_taints=tuple(
+            [
+                SliceTaint(each.text("device"), decode_taint(each.child_or_empty("taint")))
+                for each in spec.each("taints")
+            ]
+        ),
         distinct_taints=tuple(dict(zip(map(id, taints), taints, strict=True)).values()),
         partition_type=spec.optional_text("partitionTypeAttribute"),
         created=_created(reader.raw.get("metadata")),
@@ -258,7 +257,9 @@ def _any_device(spec: Reader, at: int, unusual: list[DeviceTaint], *, crowded: b
     """Any other; `unusual` are the taints of those before it. Once they are too many, only its name is read."""
     if len(unusual) > _TAINTS_MAX:
         return Device(spec.entry("devices", at).text("name"))
-    read_taints(spec.raw["devices"][at])
+    raw = spec.raw["devices"][at]
+    if raw.__class__ is dict and raw.get("taints").__class__ is Raw:  # a list that is known by its text no longer
+        raw["taints"] = _decode(raw["taints"])
     device = _decode_device(spec.entry("devices", at), crowded=crowded)
     unusual += device.taints
     return device
@@ -302,10 +303,6 @@ def _has_list_attributes(device: Reader) -> bool:
         if isinstance(attribute, dict) and any(isinstance(attribute.get(name), list) for name in _LIST_ATTRIBUTES):
             return True
     return False
-
-
-def _decode_slice_taint(reader: Reader) -> SliceTaint:
-    return SliceTaint(reader.text("device"), decode_taint(reader.child_or_empty("taint")))
 
 
 # --- device classes --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
 
 _USUAL_FIELDS: Final = frozenset({"key", "value", "effect", "timeAdded"})
+_EXTRA_FIELDS: Final = frozenset({"data", "description", "evictionsPerSecond"})
 _REMEMBERED_LENGTH: Final = 512
 _REMEMBERED_ENTRIES: Final = 4096
 _REMEMBERED_LIST_BYTES: Final = 1024
@@ -64,15 +65,12 @@ def decode_taint(reader: Reader) -> DeviceTaint:
         reader.text("value"),
         reader.text("effect"),
         reader.time("timeAdded"),
-        _decode_extras(reader),
+        None
+        if reader.raw.keys().isdisjoint(_EXTRA_FIELDS)
+        else TaintExtras(
+            reader.raw.get("data"), reader.optional_text("description"), reader.integer("evictionsPerSecond")
+        ),
     )
-
-
-def _decode_extras(reader: Reader) -> TaintExtras | None:
-    raw = reader.raw
-    if "data" not in raw and "description" not in raw and "evictionsPerSecond" not in raw:
-        return None
-    return TaintExtras(raw.get("data"), reader.optional_text("description"), reader.integer("evictionsPerSecond"))
 
 
 def decode_toleration(reader: Reader) -> DeviceToleration:

@@ -8,7 +8,7 @@ checked. Node selectors: pkg/apis/core/validation (ValidateNodeSelector). How ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 from webhook.api.field import (
@@ -161,16 +161,29 @@ def _place_errors(device: Node, release: Release, *, per_device: bool) -> Iterat
         if any(device.has(name) for name in _PLACES):
             yield invalid(device.path, None, _NO_PLACE)
         return
-    yield from node_name_errors(device, "must not be empty")
-    if device.has("nodeSelector"):
-        yield from node_selector_errors(device.child("nodeSelector"), single=release.one_term_per_device)
-    if device.get("allNodes") is False:
-        yield invalid(device.at("allNodes"), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
-    given = [f"`{name}`" for name in _PLACES if device.get(name) not in (None, "", False)]
+    single = release.one_term_per_device
+    given = yield from _given_places(device, _PLACES, "must not be empty", single=single)
     if not given:
         yield required(device.path, _ONE_PLACE)
     elif len(given) > 1:
         yield invalid(device.path, f"{{{', '.join(given)}}}", _ONE_PLACE)
+
+
+def _given_places(
+    holder: Node, places: tuple[str, ...], empty_name: str, *, single: bool
+) -> Generator[FieldError, None, list[str]]:
+    """Judge each of the places of a slice or a device by itself, and return those that are given, in backticks."""
+    name = holder.get("nodeName")
+    if name == "":
+        yield invalid(holder.at("nodeName"), "", empty_name)
+    elif name is not None:
+        yield from each_invalid(holder.at("nodeName"), name, dns1123_subdomain(name))
+    if holder.has("nodeSelector"):
+        yield from _node_selector_errors(holder.child("nodeSelector"), single=single)
+    for flag in _FLAGS:
+        if flag in places and holder.get(flag) is False:
+            yield invalid(holder.at(flag), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
+    return [f"`{each}`" for each in places if holder.get(each) not in (None, "", False)]
 
 
 def _binding_errors(device: Node, release: Release) -> Iterator[FieldError]:
@@ -277,16 +290,7 @@ _BARE: Final = frozenset({"Exists", "DoesNotExist"})
 _COMPARED: Final = frozenset({"Gt", "Lt"})
 
 
-def node_name_errors(holder: Node, detail: str) -> Iterator[FieldError]:
-    """A node's name; `detail` is the message for an empty one."""
-    name = holder.get("nodeName")
-    if name == "":
-        yield invalid(holder.at("nodeName"), "", detail)
-    elif name is not None:
-        yield from each_invalid(holder.at("nodeName"), name, dns1123_subdomain(name))
-
-
-def node_selector_errors(selector: Node, *, single: bool) -> Iterator[FieldError]:
+def _node_selector_errors(selector: Node, *, single: bool) -> Iterator[FieldError]:
     """A node selector: its terms, or its only one if `single`, and every requirement in them."""
     terms = selector.entries("nodeSelectorTerms")
     if not terms:
@@ -358,13 +362,8 @@ def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
 
 def _slice_place_errors(spec: Node) -> Iterator[FieldError]:
     """On which nodes the devices are."""
-    yield from node_name_errors(spec, "must be either unset or set to a non-empty string")
-    if spec.has("nodeSelector"):
-        yield from node_selector_errors(spec.child("nodeSelector"), single=True)
-    for name in _FLAGS:
-        if spec.get(name) is False:
-            yield invalid(spec.at(name), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
-    given = [f"`{name}`" for name in _SLICE_PLACES if spec.get(name) not in (None, "", False)]
+    empty_name = "must be either unset or set to a non-empty string"
+    given = yield from _given_places(spec, _SLICE_PLACES, empty_name, single=True)
     if not given:
         yield required(spec.path, _ONE_SLICE_PLACE)
     elif len(given) > 1:
