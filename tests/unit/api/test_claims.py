@@ -29,7 +29,6 @@ from webhook.api.claims import (
     ResourceClaim,
     allocated_classes,
     classes_only,
-    decode_claim,
     decode_stored_claim,
 )
 from webhook.api.decode import Reader
@@ -279,9 +278,3 @@ def test_wrong_types_in_a_claim_are_told() -> None:
             *(f"status.reservedFor[0].{name}" for name in ("apiGroup", "resource", "name", "uid")),
         ]
     )
-
-
-def test_value_with_nothing_given_is_a_claim_that_says_nothing() -> None:
-    claim = decode_claim(Reader.of({"metadata": {"name": "c"}}, []))
-    assert claim == ResourceClaim(ObjectMeta("c"))
-    assert not claim.extended_resource

@@ -141,6 +141,10 @@ def test_long_map_keys_are_shortened_in_the_middle(key: str, shown: str) -> None
             "FieldValueTypeInvalid",
             id="another type",
         ),
+        pytest.param(not_found(TAINT, "A"), 'spec.taint: Not found: "A"', "FieldValueNotFound", id="not found"),
+        pytest.param(
+            internal_error(TAINT, "why"), "spec.taint: Internal error: why", "InternalError", id="internal error"
+        ),
         pytest.param(
             required(Path.root(), "must be there"),
             "Required value: must be there",
@@ -156,10 +160,6 @@ def test_error_speaks_in_the_api_servers_words(error: FieldError, text: str, rea
 def test_declarative_errors_are_told_at_the_path_as_written() -> None:
     assert required(BASIC, declarative=True).field == "spec.devices[3].basic.taints[0].effect"
     assert required(BASIC).field == "spec.devices[3].taints[0].effect"
-
-
-def test_body_is_the_error_without_its_path() -> None:
-    assert invalid(TAINT, "x", "must be y").body == 'Invalid value: "x": must be y'
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 from webhook.api.meta import (
     GroupVersionKind,
     GroupVersionResource,
+    LabelRequirement,
+    LabelSelector,
     NamespacedName,
     ObjectMeta,
     format_time,
@@ -111,3 +113,39 @@ def test_kind_is_read_from_a_manifest_and_written_back(api_version: str, kind: G
 )
 def test_object_is_shown_by_name_or_prefix(meta: ObjectMeta, shown: str) -> None:
     assert meta.display_name == shown
+
+
+# --- label selectors -------------------------------------------------------------------------------
+
+
+LABELS = {"app": "train", "tier": ""}
+
+
+@pytest.mark.parametrize(
+    ("operator", "key", "values", "expected"),
+    [
+        ("In", "app", ("serve", "train"), True),
+        ("In", "app", ("serve",), False),
+        ("In", "none", ("train",), False),
+        ("In", "tier", ("",), True),
+        ("NotIn", "app", ("serve",), True),
+        ("NotIn", "app", ("train",), False),
+        ("NotIn", "none", ("train",), True),
+        ("Exists", "tier", (), True),
+        ("Exists", "none", (), False),
+        ("DoesNotExist", "none", (), True),
+        ("DoesNotExist", "tier", (), False),
+    ],
+)
+def test_requirement_is_met_by(operator: str, key: str, values: tuple[str, ...], expected: bool) -> None:  # noqa: FBT001
+    assert LabelRequirement(key, operator, values).matches(LABELS) is expected
+
+
+def test_selector_selects_what_meets_all_requirements() -> None:
+    train, none = LabelRequirement("app", "In", ("train",)), LabelRequirement("none", "Exists")
+    assert LabelSelector((train,)).matches(LABELS)
+    assert not LabelSelector((train, none)).matches(LABELS)
+
+
+def test_empty_selector_selects_everything() -> None:
+    assert LabelSelector().matches({})

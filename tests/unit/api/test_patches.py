@@ -6,15 +6,12 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_meta, make_patch, make_taint
-from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, ObjectMeta, parse_time
 from webhook.api.patches import (
     SOFTENED_KEYS,
     PatchedAttribute,
     PatchedCapacity,
     ResourceSlicePatch,
-    decode_first_revision_patch,
-    decode_patch,
 )
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
@@ -83,10 +80,6 @@ def test_wrong_types_in_a_patch_are_told() -> None:
     ]
 
 
-def test_value_with_nothing_given_is_a_patch_that_says_nothing() -> None:
-    assert decode_patch(Reader.of({"metadata": {"name": "p"}}, [])) == ResourceSlicePatch(ObjectMeta("p"), None)
-
-
 @pytest.mark.parametrize(
     ("raw", "value"),
     [
@@ -146,9 +139,3 @@ def test_patch_of_the_planned_group_follows_the_first_revision() -> None:
 def test_taint_was_softened_if_its_key_is_noted(keys: str | None, taint: DeviceTaint, softened: bool) -> None:  # noqa: FBT001
     annotations = {} if keys is None else {SOFTENED_KEYS: keys}
     assert ResourceSlicePatch(ObjectMeta("p", annotations=annotations), None).is_softened(taint) is softened
-
-
-def test_group_that_was_planned_is_told_apart() -> None:
-    manifest = make_patch(taints=[make_taint()])
-    ours, planned = (read(Reader.of(manifest, [])) for read in (decode_patch, decode_first_revision_patch))
-    assert (ours.first_revision, planned) == (False, structs.replace(ours, first_revision=True))

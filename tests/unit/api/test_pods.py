@@ -1,4 +1,4 @@
-"""Pods, as far as evicting them is concerned."""
+"""Pods, as far as evicting them is concerned, their groups, and their budgets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ import pytest
 from tests.builders import make_pod
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import GANG, HOLD, MIRROR, Owner, Pod, PodClaim, decode_pod, to_labels
+from webhook.api.pods import (
+    GANG,
+    HOLD,
+    MIRROR,
+    DisruptionBudget,
+    Owner,
+    Pod,
+    PodClaim,
+    PodGroup,
+    decode_budget,
+    decode_pod,
+    decode_pod_group,
+    needs_disruption,
+    to_labels,
+)
 from webhook.cluster.cache.pods import PodWire
 
 
@@ -150,3 +164,147 @@ def test_equal_texts_of_labels_are_one_value() -> None:
     texts = [text for key, value in (parts[:2], parts[2:]) for pair in to_labels({key: value}) for text in pair]
     assert texts[0] is texts[2]
     assert texts[1] is texts[3]
+
+
+# --- PodGroups -------------------------------------------------------------------------------------
+
+
+def read_group(spec: Any, **metadata: Any) -> tuple[PodGroup, list[str]]:
+    errors: list[Any] = []
+    manifest = {"kind": "PodGroup", "metadata": {"name": "crew", "namespace": "ml", **metadata}, "spec": spec}
+    return decode_pod_group(Reader.of(manifest, errors)), [str(error) for error in errors]
+
+
+@pytest.mark.parametrize(
+    ("mode", "read_as"),
+    [
+        pytest.param({"all": {}}, "all", id="all"),
+        pytest.param({"single": {}}, "single", id="single"),
+        pytest.param("PodGroup", "all", id="all in v1alpha2"),
+        pytest.param("Pod", "single", id="single in v1alpha2"),
+        pytest.param("Other", "", id="a newer one"),
+        pytest.param({"other": {}}, "", id="a newer one of the union"),
+        pytest.param({"all": None, "single": {}}, "single", id="null is none"),
+        pytest.param({}, "", id="empty"),
+        pytest.param(None, "", id="null"),
+    ],
+)
+def test_disruption_mode_is_read_in_both_shapes(mode: Any, read_as: str) -> None:
+    group, errors = read_group({"disruptionMode": mode})
+    assert (group, errors) == (PodGroup(ObjectMeta("crew", namespace="ml"), read_as), [])
+
+
+def test_pod_group_without_a_spec_says_nothing_and_has_an_owner() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    group, errors = read_group(None, ownerReferences=[owner])
+    assert (group.disruption_mode, group.owner, errors) == ("", Owner("Job", "train", "u"), [])
+
+
+@pytest.mark.parametrize("mode", [7, {"all": 7}])
+def test_disruption_mode_of_a_wrong_type_is_an_error(mode: Any) -> None:
+    group, errors = read_group({"disruptionMode": mode})
+    assert (group.disruption_mode, len(errors)) == ("", 1)
+    assert "spec.disruptionMode" in errors[0]
+
+
+# --- PodDisruptionBudgets --------------------------------------------------------------------------
+
+
+def read_budget(generation: int | None = 2, selector: Any = None, **status: Any) -> DisruptionBudget:
+    errors: list[Any] = []
+    spec = {} if selector is None else {"selector": selector}
+    value = {"metadata": {"name": "web", "generation": generation}, "spec": spec, "status": status}
+    budget = decode_budget(Reader.of(value, errors))
+    assert errors == []
+    return budget
+
+
+@pytest.mark.parametrize(
+    ("generation", "observed", "allowed"),
+    [(2, 1, None), (2, 2, 3), (2, 3, 3), (2, None, None), (1, None, None), (None, None, 3)],
+)
+def test_only_a_status_of_the_newest_generation_counts(
+    generation: int | None, observed: int | None, allowed: int | None
+) -> None:
+    assert read_budget(generation, observedGeneration=observed, disruptionsAllowed=3).allowed == allowed
+
+
+def test_figures_and_time_of_the_status() -> None:
+    conditions = [
+        {"type": "Other", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "DisruptionAllowed", "lastTransitionTime": "2026-02-01T00:00:00Z"},
+        {"type": "DisruptionAllowed", "lastTransitionTime": "2026-03-01T00:00:00Z"},
+    ]
+    budget = read_budget(currentHealthy=4, desiredHealthy=5, conditions=conditions)
+    assert (budget.healthy, budget.desired, budget.since) == (4, 5, datetime(2026, 2, 1, tzinfo=UTC))
+    assert read_budget().since is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "selected"),
+    [
+        ({}, {}, True),
+        ({"matchLabels": {"app": "web"}}, {"app": "web"}, True),
+        ({"matchLabels": {"app": "web"}}, {"app": "db"}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]}, {"app": "web"}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {}, False),
+        (
+            {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+            {"app": "web"},
+            False,
+        ),
+    ],
+)
+def test_selector_matches_labels(selector: Any, labels: dict[str, str], selected: bool) -> None:  # noqa: FBT001 -- a parameter
+    found = read_budget(selector=selector).selector
+    assert found is not None
+    assert found.matches(labels) is selected
+
+
+def test_without_a_selector_there_is_none() -> None:
+    assert read_budget().selector is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "frees"),
+    [
+        (None, 1, 2, False),
+        (None, 2, 2, True),
+        ("IfHealthyBudget", 3, 2, True),
+        (None, 1, 0, False),
+        ("AlwaysAllow", 0, 0, True),
+    ],
+)
+@pytest.mark.parametrize("observed", [1, 2], ids=["late", "in time"])
+def test_budget_frees_pods_that_are_not_ready(
+    policy: str | None,
+    healthy: int,
+    desired: int,
+    frees: bool,  # noqa: FBT001 -- a table's
+    observed: int,
+) -> None:
+    """Also by a status of an older generation, as the Eviction API has it."""
+    status = {"observedGeneration": observed, "currentHealthy": healthy, "desiredHealthy": desired}
+    value = {"metadata": {"name": "web", "generation": 2}, "spec": {"unhealthyPodEvictionPolicy": policy}}
+    budget = decode_budget(Reader.of({**value, "status": status}, []))
+    assert needs_disruption(Pod(ObjectMeta("a"), phase="Running"), [budget]) is not frees
+
+
+@pytest.mark.parametrize(
+    ("fields", "budgets", "needs"),
+    [
+        ({"ready": True}, 0, False),
+        ({"ready": True}, 1, True),
+        ({}, 1, False),
+        ({}, 2, True),
+        ({"phase": "Unknown", "ready": True}, 1, True),
+        ({"phase": "", "ready": True}, 1, True),
+        ({"phase": "Pending", "ready": True}, 2, False),
+        ({"phase": "Succeeded", "ready": True}, 2, False),
+        ({"phase": "Failed", "ready": True}, 2, False),
+        ({"deleting": True, "ready": True}, 2, False),
+    ],
+)
+def test_pod_needs_a_disruption(fields: dict[str, Any], budgets: int, needs: bool) -> None:  # noqa: FBT001
+    pod = Pod(ObjectMeta("a"), **{"phase": "Running", **fields})
+    assert needs_disruption(pod, [DisruptionBudget(ObjectMeta("web"), always=True)] * budgets) is needs

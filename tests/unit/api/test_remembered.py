@@ -1,77 +1,37 @@
-"""Taints and tolerations that were read are remembered if their text is short, and few enough to bound the memory."""
+"""Answers about texts are remembered for short ones only, so that no client can fill the memory with long ones."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.builders import make_claim, make_device, make_slice
-from webhook.api import taints
-from webhook.api.claims import decode_claim
-from webhook.api.decode import Reader
-from webhook.api.slices import decode_slice
-
-TIME = "2026-06-01T12:00:00Z"
+from webhook.api.remembered import TEXT_MAX, remembered
+from webhook.api.taints import DeviceToleration
+from webhook.validation.releases import NEWEST
+from webhook.validation.taints import tolerations_are_fine
 
 
-@pytest.fixture(autouse=True)
-def _own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taints, "_taints", {})
-    monkeypatch.setattr(taints, "_tolerations", {})
+@pytest.mark.parametrize(("length", "kept"), [(2, True), (TEXT_MAX, True), (TEXT_MAX + 1, False)])
+@pytest.mark.parametrize("first", [0, 1], ids=["in the last text", "in the first text"])
+def test_answers_are_kept_up_to_so_many_characters_of_all_texts(length: int, first: int, kept: bool) -> None:  # noqa: FBT001 -- a table's
+    look_up = remembered(4)(lambda one, other: [one, other])
+    texts = ("x" * (length - 1), "y") if first else ("x", "y" * (length - 1))
+    assert look_up(*texts) == list(texts)
+    assert (look_up(*texts) is look_up(*texts)) is kept
 
 
-def full(key: str) -> dict[str, Any]:
-    return {"key": key, "value": "v", "effect": "None", "timeAdded": TIME}
+def test_the_answers_used_last_are_kept() -> None:
+    look_up = remembered(2)(lambda text: [text])
+    first = look_up("a")
+    look_up("b")
+    assert look_up("a") is first
+    look_up("c")
+    assert look_up("a") is first
+    look_up("d")
+    look_up("e")
+    assert look_up("a") is not first
 
 
-def read(*entries: Any) -> None:
-    errors: list[Any] = []
-    decode_slice(Reader.of(make_slice([make_device("d", entries)]), errors))
-    assert errors == []
-
-
-def read_tolerations(*entries: Any) -> None:
-    errors: list[Any] = []
-    decode_claim(Reader.of(make_claim(entries), errors))
-    assert errors == []
-
-
-def test_taint_of_512_characters_is_remembered_and_a_longer_one_is_not() -> None:
-    rest = len("v" + "None" + TIME)
-    read(full("k" * (512 - rest)))
-    assert len(taints._taints) == 1
-    read(full("k" * (513 - rest)))
-    assert len(taints._taints) == 1
-
-
-def test_toleration_of_512_characters_is_remembered_and_a_longer_one_is_not() -> None:
-    rest = len("Exists")
-    read_tolerations({"key": "k" * (512 - rest), "operator": "Exists", "tolerationSeconds": 5})
-    assert len(taints._tolerations) == 1
-    read_tolerations({"key": "k" * (513 - rest), "operator": "Exists"})
-    assert len(taints._tolerations) == 1
-
-
-def test_full_memory_of_4096_taints_begins_again() -> None:
-    for start in range(0, 4096, 64):
-        read(*(full(f"k{start + number}") for number in range(64)))
-    assert len(taints._taints) == 4096
-    read(full("one-more"))
-    assert len(taints._taints) == 1
-
-
-@pytest.mark.parametrize("field", ["key", "value", "effect", "timeAdded"])
-def test_taint_that_leaves_a_field_out_is_remembered_as_another(field: str) -> None:
-    shorter = {name: value for name, value in full("k").items() if name != field}
-    read(full("k"))
-    read(shorter)
-    whole, short = taints._taints.values()
-    assert whole != short
-    assert taints._remembered_taint(shorter) is short
-
-
-def test_taint_that_is_remembered_is_read_as_at_first() -> None:
-    first, again = (decode_slice(Reader.of(make_slice([make_device("d", [full("k")])]), [])) for _ in range(2))
-    assert first == again
-    assert first.devices[0].taints[0] is again.devices[0].taints[0]
+@pytest.mark.parametrize(("effect", "fine"), [("", True), ("None", True), ("Evict", False)])
+def test_toleration_is_fine_only_with_an_effect_that_there_is(effect: str, fine: bool) -> None:  # noqa: FBT001 -- a table's
+    for _ in range(2):
+        assert tolerations_are_fine([DeviceToleration("k", "Exists", "", effect)], NEWEST) is fine

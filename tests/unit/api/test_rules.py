@@ -24,7 +24,6 @@ from webhook.api.rules import (
     DeviceTaintRule,
     RuleOrigin,
     counted_pods,
-    decode_condition,
     decode_rule,
     evicted_pods,
     own_rate,
@@ -48,10 +47,6 @@ def test_rule_is_read() -> None:
 def test_condition_without_a_generation_is_of_none() -> None:
     rule, errors = decoded(make_rule(conditions=[{**make_condition(), "observedGeneration": None}]))
     assert ([each.observed_generation for each in rule.conditions], errors) == ([0], [])
-
-
-def test_value_with_nothing_given_is_a_condition_that_says_nothing() -> None:
-    assert decode_condition(Reader.of({}, [])) == Condition()
 
 
 def test_faults_come_in_the_order_in_which_fields_are_read() -> None:
@@ -184,11 +179,6 @@ def test_wrong_types_in_a_rule_are_told() -> None:
         "status.conditions[0].observedGeneration",
         "status.conditions[0].type",
     ]
-
-
-def test_value_with_nothing_given_is_a_rule_that_says_nothing() -> None:
-    read = decode_rule(Reader.of({"metadata": {"name": "r"}}, []))
-    assert read == DeviceTaintRule(ObjectMeta("r"), None, DeviceTaint())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from webhook.api.meta import parse_time
 from webhook.api.taints import DeviceTaint, DeviceToleration, TaintExtras, decode_taints, decode_tolerations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from webhook.api.field import FieldError
 
@@ -19,10 +19,9 @@ EARLIER = parse_time(EARLIER_TEXT)
 
 
 @pytest.fixture(autouse=True)
-def _forgetful() -> Iterator[None]:
-    taints_module._taints.clear()
-    yield
-    taints_module._taints.clear()
+def _own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taints_module, "_taints", {})
+    monkeypatch.setattr(taints_module, "_tolerations", {})
 
 
 def read(*raw: Any) -> tuple[tuple[DeviceTaint, ...], list[str]]:
@@ -110,18 +109,6 @@ def test_taint_is_not_taken_for_a_remembered_one_with_other_fields() -> None:
     assert read(raw) == ((DeviceTaint(KEY, "v", "NoSchedule", None, TaintExtras({})),), [])
 
 
-def test_memory_of_taints_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taints_module, "_REMEMBERED_ENTRIES", 3)
-    for number in range(10):
-        read(make_taint(value=f"v{number}"))
-    assert len(taints_module._taints) <= 3
-
-
-def test_long_taints_are_not_remembered() -> None:
-    read(make_taint(value="v" * 600))
-    assert taints_module._taints == {}
-
-
 @pytest.mark.parametrize(
     ("raw", "toleration"),
     [
@@ -173,11 +160,40 @@ def test_toleration_with_a_wrong_type_is_told_every_time(value: Any) -> None:
         assert read_tolerations(odd)[1] == ["tolerations[0].value"]
 
 
-def test_memory_of_tolerations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taints_module, "_REMEMBERED_ENTRIES", 3)
-    monkeypatch.setattr(taints_module, "_tolerations", {})
-    for number in range(10):
-        read_tolerations(make_toleration(value=f"v{number}"))
-    assert 0 < len(taints_module._tolerations) <= 3
-    read_tolerations(make_toleration(value="v" * 600))
-    assert all(len(toleration.value) < 600 for toleration in taints_module._tolerations.values())
+# --- what is remembered ----------------------------------------------------------------------------
+
+MEMORIES = [
+    pytest.param(read, "_taints", make_taint(value="v"), id="taints"),
+    pytest.param(read_tolerations, "_tolerations", make_toleration(seconds=5), id="tolerations"),
+]
+
+
+@pytest.mark.parametrize(("read_all", "memory", "entry"), MEMORIES)
+def test_entry_of_512_characters_is_remembered_and_a_longer_one_is_not(
+    read_all: Callable[..., object], memory: str, entry: dict[str, Any]
+) -> None:
+    rest = sum(len(text) for name, text in entry.items() if name != "key" and isinstance(text, str))
+    for length in (512, 513):
+        read_all(entry | {"key": "k" * (length - rest)})
+        assert [len(each.key) + rest for each in getattr(taints_module, memory).values()] == [512]
+
+
+@pytest.mark.parametrize(("read_all", "memory", "entry"), MEMORIES)
+def test_full_memory_of_4096_entries_begins_again(
+    read_all: Callable[..., object], memory: str, entry: dict[str, Any]
+) -> None:
+    for start in range(0, 4096, 64):
+        read_all(*(entry | {"key": f"k{start + number}"} for number in range(64)))
+    assert len(getattr(taints_module, memory)) == 4096
+    read_all(entry | {"key": "one-more"})
+    assert len(getattr(taints_module, memory)) == 1
+
+
+@pytest.mark.parametrize("field", ["key", "value", "effect", "timeAdded"])
+def test_taint_that_leaves_a_field_out_is_remembered_as_another(field: str) -> None:
+    whole = make_taint(value="v")
+    shorter = {name: value for name, value in whole.items() if name != field}
+    (first,), _ = read(whole)
+    (short,), _ = read(shorter)
+    assert first != short
+    assert read(shorter)[0][0] is short

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.builders import make_basic_device, make_device, make_slice
 from tests.unit.validation.whole_objects import DROP, SLICE, assert_reported, edited, reported, whole
+from webhook.validation.device_objects import device_faults
 
 DEVICE = "spec/devices/1"
 AT = "spec.devices[1]"
@@ -36,6 +38,10 @@ def with_field(name: str, value: Any, *, form: int = 0, minor: int = 37) -> list
                 ".attributes[a].ints: Invalid value: []: must not be empty if specified",
                 '.attributes[a]: Invalid value: "": exactly one value must be specified',
             ],
+        ),
+        (
+            {"int": 1, "bool": True},
+            ['.attributes[a]: Invalid value: "": must specify exactly one of: `int`, `bool`, `string`, '],
         ),
         (
             {"int": 1, "ints": [1]},
@@ -296,3 +302,46 @@ NO_TEXT = f'spec.devices[0].attributes[{KIND}]: Invalid value: "": must be a str
 def test_partitions_have_the_attribute_that_distinguishes_them(name: str, attributes: Any, errors: list[str]) -> None:
     edits = [("spec/partitionTypeAttribute", name), ("spec/devices/0/attributes", attributes)]
     assert_reported(reported(edited(whole(SLICE, form=2), *edits)), errors)
+
+
+# --- a device that is changed ----------------------------------------------------------------------
+
+
+PARTITION: Any = {
+    "partitionTypeAttribute": "gpu.example.com/type",
+    "sharedCounters": [{"name": "a", "counters": {"b": {"value": "1"}}}],
+}
+USES: Any = {"consumesCounters": [{"counterSet": "a", "counters": {"b": {"value": "1"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("device", "fault"),
+    [
+        ({"attributes": {f"a{number}": {"int": 1} for number in range(32)}}, ""),
+        ({"attributes": {f"a{number}": {"int": 1} for number in range(33)}}, "must not exceed 32"),
+        (
+            {"allowMultipleAllocations": True, "capacity": {"m": {"value": "1Gi", "requestPolicy": {
+                "default": "2Gi", "validValues": ["2Gi"]}}}},
+            "capacity[m].requestPolicy",
+        ),
+        ({"attributes": {f"a{number}": {"ints": [1, 2, 3, 4, 5]} for number in range(10)}}, "must not exceed 48"),
+    ],
+)  # fmt: skip
+def test_device_that_no_server_would_take(device: Any, fault: str) -> None:
+    for version, made in (("v1", make_device(**device)), ("v1beta1", make_basic_device(**device))):
+        found = device_faults(make_slice([], version=version)["spec"])(made)
+        assert (fault in " ".join(found)) if fault else found == []
+
+
+def test_attribute_that_the_slice_needs() -> None:
+    faults = device_faults(make_slice([make_device()], **PARTITION)["spec"])
+    assert faults(make_device(**USES, attributes={"type": {"string": "half"}})) == []
+    assert "it must be set" in " ".join(faults(make_device(**USES)))
+    faults = device_faults(make_slice([], version="v1beta1", **PARTITION)["spec"])
+    assert "it must be set" in " ".join(faults(make_basic_device(**USES)))
+    assert faults(make_basic_device(**USES, attributes={"type": {"string": "half"}})) == []
+
+
+def test_other_devices_are_not_looked_at() -> None:
+    manifest = make_slice([make_device("Wrong"), make_device("Wrong")])
+    assert device_faults(manifest["spec"])(make_device()) == []

@@ -49,11 +49,6 @@ def test_what_only_we_cannot_evaluate_is_refused_only_where_we_evaluate_it() -> 
     assert judged(UNSUPPORTED, evaluated=True) == [(ErrorType.INVALID, "not supported here: isIP()")]
 
 
-def test_an_internal_error_has_no_value() -> None:
-    error = FieldError(ErrorType.INTERNAL, AT, "", "why")
-    assert str(error) == "spec.expression: Internal error: why"
-
-
 def test_expressions_are_compiled_up_to_a_size_together() -> None:
     budget = ExpressionBudget()
     assert EXPRESSION_MAX_BYTES < COMPILED_MAX_BYTES
@@ -88,8 +83,6 @@ def test_a_claim_is_not_refused_for_what_only_we_cannot_evaluate() -> None:
 
 
 DERIVED = f"{REQUEST}/derivedAttributes"
-HEAVY = "lists.range(600000).size()"
-"""Costs a bit more than half of what a claim may."""
 
 
 def derived(*expressions: str) -> list[dict[str, Any]]:
@@ -126,11 +119,6 @@ def test_a_derived_attribute_is_nothing_else(expression: str) -> None:
     assert "must evaluate to a primitive scalar" in error
 
 
-def test_a_derived_attribute_has_a_cost_of_its_own() -> None:
-    found = errors_of_derived(derived(f"lists.range({MAX_COST}).size()"))
-    assert "DERIVED[0].expression: Forbidden: too complex, exceeds cost limit" in found
-
-
 def costing(cost: int) -> str:
     """A derived attribute that costs so much at worst."""
     return f"lists.range({cost - 12}).size()"
@@ -158,13 +146,6 @@ BEYOND_HALF = "lists.range(9223372036854775807).size()"
 def test_costs_of_a_claim_are_added_in_64_bits(first: str, second: str, *, refused: bool) -> None:
     found = errors_of_derived([*derived(first), {"name": "other.example.com/model", "expression": second}])
     assert any(error.startswith("spec.devices: Forbidden: too complex, total cost") for error in found) is refused
-
-
-def test_derived_attributes_of_a_claim_count_together() -> None:
-    assert errors_of_derived(derived(HEAVY)) == []
-    together = "spec.devices: Forbidden: too complex, total cost of derived attribute CEL expressions"
-    [error] = errors_of_derived([*derived(HEAVY), {"name": "other.example.com/model", "expression": HEAVY}])[-1:]
-    assert error.startswith(together)
 
 
 def test_what_is_unsupported_in_a_derived_attribute_is_the_servers_affair() -> None:

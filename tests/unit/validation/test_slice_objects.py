@@ -254,12 +254,6 @@ def test_attribute_without_a_value_is_reported_where_it_is_written_from_1_37_on(
     ]
 
 
-def test_attribute_with_two_values_is_reported_as_such() -> None:
-    value = edited(whole(SLICE), ("spec/devices/1/attributes", {"m": {"int": 1, "bool": True}}))
-    (error,) = reported(value)
-    assert error.startswith('spec.devices[1].attributes[m]: Invalid value: "": must specify exactly one of: `int`, ')
-
-
 def test_policy_of_a_capacity_has_at_most_10_options() -> None:
     def with_options(count: int) -> list[str]:
         policy = {"default": "2", "validValues": [str(number) for number in range(1, count + 1)]}

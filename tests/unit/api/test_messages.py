@@ -1,10 +1,16 @@
-"""What was probably meant by a name: one that is clearly nearest, two or three, or none of many."""
+"""Numbers in messages; what was probably meant by a name: the one that is nearest, two or three, or none of many."""
 
 from __future__ import annotations
 
 import pytest
 
-from webhook.api.messages import nearest
+from webhook.api.messages import counted, nearest
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 pods"), (1, "1 pod"), (2, "2 pods")])
+def test_only_one_is_singular(number: int, text: str) -> None:
+    assert counted(number, "pod") == text
+
 
 CODES = [f"DT{number:03}" for number in (*range(1, 22), *range(101, 120))]
 
