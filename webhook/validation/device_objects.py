@@ -444,7 +444,7 @@ def _skipped_operation_errors(spec: Node, release: Release) -> Iterator[FieldErr
         spec,
         "skipNodeOperations",
         len(operations),
-        lambda path, text: iter(() if text in _OPERATIONS else (not_supported(path, text, _OPERATIONS),)),
+        lambda path, text: () if text in _OPERATIONS else (not_supported(path, text, _OPERATIONS),),
         release,
     )
     if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):

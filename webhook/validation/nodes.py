@@ -10,7 +10,7 @@ thousandths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from math import ceil
 from typing import Any, Final, NamedTuple
@@ -109,7 +109,7 @@ def text_list_errors(
     node: Node,
     name: str,
     maximum: int,
-    judge: Callable[[Path, str], Iterator[FieldError]],
+    judge: Callable[[Path, str], Iterable[FieldError]],
     release: Release,
 ) -> Iterator[FieldError]:
     """The same for a list of texts, which are their own keys."""

@@ -95,7 +95,7 @@ def data_errors(path: Path, data: object, size_bytes: int) -> Iterator[FieldErro
 
 def description_errors(path: Path, description: str) -> Iterator[FieldError]:
     """Free text beside a taint (N-10)."""
-    return length_errors(path, description, DESCRIPTION_MAX_BYTES)
+    yield from length_errors(path, description, DESCRIPTION_MAX_BYTES)
 
 
 def toleration_list_errors(
