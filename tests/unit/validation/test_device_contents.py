@@ -235,6 +235,47 @@ def test_conditions_of_binding_and_of_failure_need_each_other() -> None:
             {"validRange": {"min": "0", "max": "7", "step": "5"}, "default": "5"},
             ['.validRange.step: Invalid value: "7": value is not a multiple of a given step (5) from (0)'],
         ),
+        # at the ends of what is allowed
+        pytest.param({"validValues": ["1", "100"], "default": "1"}, [], id="an option as large as the capacity"),
+        pytest.param({"validValues": ["1", "101"], "default": "1"}, [".validValues[1]: Invalid"], id="a larger option"),
+        pytest.param(
+            {"validValues": ["2", "1"], "default": "1"}, [".validValues[1]: Invalid"], id="the second below the first"
+        ),
+        pytest.param({"validRange": {"min": "100"}, "default": "100"}, [], id="min as large as the capacity"),
+        pytest.param({"validRange": {"min": "2", "max": "2"}, "default": "2"}, [], id="min and max are the same"),
+        pytest.param({"validRange": {"min": "2", "max": "100"}, "default": "100"}, [], id="max as the capacity"),
+        pytest.param(
+            {"validRange": {"min": "2", "max": "101"}, "default": "2"}, [".validRange.max: Invalid"], id="a larger max"
+        ),
+        pytest.param(
+            {"validRange": {"min": "2", "max": "3"}, "default": "1"}, [".validRange.default: Invalid"], id="below min"
+        ),
+        pytest.param(
+            {"validRange": {"min": "2", "max": "3"}, "default": "4"}, [".validRange.default: Invalid"], id="above max"
+        ),
+        pytest.param({"validRange": {"min": "90", "step": "10"}, "default": "90"}, [], id="one step to the capacity"),
+        pytest.param(
+            {"validRange": {"min": "90", "step": "11"}, "default": "90"},
+            [".validRange.step: Invalid"],
+            id="a longer one",
+        ),
+        pytest.param(
+            {"validRange": {"min": "0", "step": "0"}, "default": "0"}, [".validRange.step: Invalid"], id="no step"
+        ),
+        pytest.param({"validRange": {"min": "0", "step": "5"}, "default": "10"}, [], id="two steps"),
+        pytest.param(
+            {"validRange": {"min": "0", "step": "5"}, "default": "11"},
+            [".validRange.step: Invalid"],
+            id="between steps",
+        ),
+        pytest.param(
+            {"validRange": {"min": "-5", "step": "5"}, "default": "0"}, [".validRange.min: Invalid"], id="below zero"
+        ),
+        pytest.param(
+            {"validRange": {"min": "-1", "step": "1"}, "default": "0"},
+            [".validRange.min: Invalid"],
+            id="one below zero",
+        ),
     ],
     ids=str,
 )

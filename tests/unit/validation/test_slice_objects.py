@@ -22,11 +22,6 @@ SLICES: dict[str, tuple[int, Edits, list[str]]] = {
             "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
         ],
     ),
-    "a generation below zero": (
-        0,
-        [("spec/pool/generation", -1)],
-        ["spec.pool.generation: Invalid value: -1: must be greater than or equal to zero"],
-    ),
     "no nodes": (0, [("spec/nodeName", DROP)], [f"spec: Required value: {ONE_PLACE}"]),
     "two sorts of nodes": (
         0,
@@ -113,18 +108,6 @@ SLICES: dict[str, tuple[int, Edits, list[str]]] = {
             'spec.devices[1].attributes[v].version: Invalid value: "1": must be a string compatible with semver.org',
             "spec.devices[1].attributes[s].string: Too long: may not be more than 64 bytes",
         ],
-    ),
-    "too many attributes": (
-        0,
-        [("spec/devices/1/attributes", {f"a{n}": {"int": n} for n in range(33)})],
-        [
-            "spec.devices[1]: Invalid value: 33: the total number of attributes and capacities must not exceed 32",
-        ],
-    ),
-    "too many values": (
-        0,
-        [("spec/devices/1/attributes", {"a": {"ints": [1] * 49}})],
-        ["spec.devices[1]: Invalid value: 49: the total number of attribute values must not exceed 48"],
     ),
     "a policy that nothing can use": (
         0,

@@ -252,53 +252,6 @@ def test_slice_of_the_largest_size_is_taken_and_a_larger_one_refused(
     assert_reported(reported(edited(whole(SLICE, form=form), *beyond)), [error])
 
 
-@pytest.mark.parametrize(
-    ("policy", "errors"),
-    [
-        pytest.param({"validValues": ["1", "100"], "default": "1"}, [], id="an option as large as the capacity"),
-        pytest.param({"validValues": ["1", "101"], "default": "1"}, ["validValues[1]: Invalid"], id="a larger option"),
-        pytest.param(
-            {"validValues": ["2", "1"], "default": "1"}, ["validValues[1]: Invalid"], id="the second below the first"
-        ),
-        pytest.param({"validRange": {"min": "100"}, "default": "100"}, [], id="min as large as the capacity"),
-        pytest.param({"validRange": {"min": "2", "max": "2"}, "default": "2"}, [], id="min and max are the same"),
-        pytest.param({"validRange": {"min": "2", "max": "100"}, "default": "100"}, [], id="max as the capacity"),
-        pytest.param(
-            {"validRange": {"min": "2", "max": "101"}, "default": "2"}, ["validRange.max: Invalid"], id="a larger max"
-        ),
-        pytest.param(
-            {"validRange": {"min": "2", "max": "3"}, "default": "1"}, ["validRange.default: Invalid"], id="below min"
-        ),
-        pytest.param(
-            {"validRange": {"min": "2", "max": "3"}, "default": "4"}, ["validRange.default: Invalid"], id="above max"
-        ),
-        pytest.param({"validRange": {"min": "90", "step": "10"}, "default": "90"}, [], id="one step to the capacity"),
-        pytest.param(
-            {"validRange": {"min": "90", "step": "11"}, "default": "90"},
-            ["validRange.step: Invalid"],
-            id="a longer one",
-        ),
-        pytest.param(
-            {"validRange": {"min": "0", "step": "0"}, "default": "0"}, ["validRange.step: Invalid"], id="no step"
-        ),
-        pytest.param({"validRange": {"min": "0", "step": "5"}, "default": "10"}, [], id="two steps"),
-        pytest.param(
-            {"validRange": {"min": "0", "step": "5"}, "default": "11"}, ["validRange.step: Invalid"], id="between steps"
-        ),
-        pytest.param(
-            {"validRange": {"min": "-5", "step": "5"}, "default": "0"}, ["validRange.min: Invalid"], id="below zero"
-        ),
-        pytest.param(
-            {"validRange": {"min": "-1", "step": "1"}, "default": "0"}, ["validRange.min: Invalid"], id="one below zero"
-        ),
-    ],
-)
-def test_policy_of_a_capacity_is_judged_at_its_ends(policy: dict[str, Any], errors: list[str]) -> None:
-    at = "spec/devices/0/capacity/listed"
-    found = reported(edited(whole(SLICE), (at, {"value": "100", "requestPolicy": policy})))
-    assert_reported(found, [f"spec.devices[0].capacity[listed].requestPolicy.{error}" for error in errors])
-
-
 def ranged(capacity: str, most: str) -> list[str]:
     """What is said of a range from zero to the number in steps of one."""
     policy = {"validRange": {"min": "0", "max": most, "step": "1"}, "default": "0"}
