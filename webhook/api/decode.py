@@ -21,10 +21,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from webhook.api.field import JSON, FieldError, Path, outline, too_many, type_invalid
-from webhook.api.meta import ObjectMeta, parse_time
+from webhook.api.meta import A_TIME, ObjectMeta, parse_time
 
 _Errors: TypeAlias = list[FieldError]
-_INT64: Final = range(-(2**63), 2**63)
+INT64: Final = range(-(2**63), 2**63)
 MAX_ENTRIES: Final = 4096
 """Entries of a list that are read: many times what any limit allows, and few enough to be read at once."""
 MAX_TYPE_ERRORS: Final = 100
@@ -94,7 +94,7 @@ class Reader(msgspec.Struct, eq=False, gc=False):
     def integer(self, name: str) -> int | None:
         """A 64-bit integer, or None. `true` is not a number, and neither is 1.5; 1.0 is not either, as in Go."""
         value = self.raw.get(name)
-        if value is None or (value.__class__ is int and value in _INT64):
+        if value is None or (value.__class__ is int and value in INT64):
             return value
         self.wrong(name, "a 64-bit integer")
         return None
@@ -116,7 +116,7 @@ class Reader(msgspec.Struct, eq=False, gc=False):
             time = parse_time(value)
             if time is not None:
                 return time
-        self.wrong(name, 'a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+        self.wrong(name, A_TIME)
         return None
 
     def child(self, name: str) -> Reader | None:

@@ -102,6 +102,10 @@ def is_being_deleted(value: JSON) -> bool:
     return isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
 
 
+A_TIME: Final = 'a time like "2026-01-31T12:00:00Z" (RFC 3339)'
+"""What was expected where `parse_time` finds none."""
+
+
 @remembered(4096)
 def parse_time(text: str) -> datetime | None:
     """An RFC 3339 time in UTC, cut to full seconds as the API server stores it; None if it is not one (T-9)."""

@@ -12,6 +12,7 @@ from msgspec import structs
 from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import OWN_GROUP, ObjectMeta
+from webhook.api.quantities import A_QUANTITY
 from webhook.api.rules import DeviceSelector, decode_selector
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint, decode_taints
 
@@ -109,6 +110,6 @@ def _decode_attribute(name: str, reader: Reader) -> PatchedAttribute:
 def _decode_capacity(name: str, reader: Reader) -> PatchedCapacity:
     value = reader.raw.get("value")
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
-        reader.wrong("value", 'a quantity like "500m", "16Gi" or 4')
+        reader.wrong("value", A_QUANTITY)
         value = None
     return PatchedCapacity(name, value)

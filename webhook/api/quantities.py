@@ -10,6 +10,8 @@ from typing import Final
 from webhook.api.field import JSON
 from webhook.api.remembered import remembered
 
+A_QUANTITY: Final = 'a quantity like "500m", "16Gi" or 4'
+"""What was expected where `parse_quantity` finds none."""
 # Go takes numbers without a digit for zero: `.`, `+` and `Gi` are quantities (seen on 1.37.0).
 _QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,18})?")
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -197,6 +197,8 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         ]
     )
     taints = list(chain.from_iterable(map(_taints_of, devices)))
+    metadata = reader.raw.get("metadata")
+    created = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
     return ResourceSlice(
         meta=reader.meta(),
         driver=spec.text("driver"),
@@ -216,14 +218,9 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         ),
         distinct_taints=tuple(dict(zip(map(id, taints), taints, strict=True)).values()),
         partition_type=spec.optional_text("partitionTypeAttribute"),
-        created=_created(reader.raw.get("metadata")),
+        created=parse_time(created) if isinstance(created, str) else None,
         raw_devices=spec.raw.get("devices"),
     )
-
-
-def _created(metadata: JSON) -> datetime | None:
-    text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
-    return parse_time(text) if isinstance(text, str) else None
 
 
 def _usual_device(raw: JSON, *, crowded: bool) -> Device | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Path, invalid, too_many
-from webhook.api.meta import parse_time
+from webhook.api.meta import A_TIME, parse_time
 from webhook.api.rules import (
     DATA,
     DESCRIPTION,
@@ -107,7 +107,7 @@ def _evict_annotation(path: Path, text: str) -> Iterator[FieldError]:
 
 def _time_annotation(path: Path, text: str) -> Iterator[FieldError]:
     if parse_time(text) is None:
-        yield invalid(path, text, 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+        yield invalid(path, text, f"must be {A_TIME}")
 
 
 def _scope_annotation(path: Path, text: str) -> Iterator[FieldError]:

@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from webhook.api.decode import INT64
 from webhook.api.field import JSON, FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
-from webhook.api.meta import GROUP, GroupVersionKind, parse_time
-from webhook.api.quantities import parse_quantity
+from webhook.api.meta import A_TIME, GROUP, GroupVersionKind, parse_time
+from webhook.api.quantities import A_QUANTITY, parse_quantity
 from webhook.api.schema import Reference, fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
 from webhook.validation.device_objects import slice_spec_errors
@@ -60,7 +61,12 @@ def _rule_errors(value: JSON, kind: GroupVersionKind, release: Release, *, creat
 
 
 def _template_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
-    yield from template_metadata_errors(spec.child("metadata"))
+    """A template: what its metadata gives to its claims, which is labels and annotations and nothing else."""
+    meta = spec.child("metadata")
+    yield from _map_errors(meta)
+    for name, value in meta.value.items():
+        if name in _FIELDS and name not in _TEMPLATE_FIELDS and value not in (None, "", 0):
+            yield forbidden(meta.at(name), "cannot be set")
     yield from claim_spec_errors(spec.child("spec"), version, release)
 
 
@@ -74,7 +80,6 @@ _RULES: Final[dict[str, Callable[[Node, str, Release], Iterator[FieldError]]]] =
 # --- wrong types ---------------------------------------------------------------------------------
 
 
-_INT64: Final = range(-(2**63), 2**63)
 _INT32: Final = range(-(2**31), 2**31)
 
 
@@ -129,13 +134,10 @@ _SCALARS: Final[dict[str, tuple[Callable[[JSON], bool], str]]] = {
     "string": (lambda value: value.__class__ is str, "a string"),
     "boolean": (lambda value: value is True or value is False, "true or false"),
     # `true` is no number, and neither 1.5 nor 1.0 is one for Go.
-    "int64": (lambda value: value.__class__ is int and value in _INT64, "a 64-bit integer"),
+    "int64": (lambda value: value.__class__ is int and value in INT64, "a 64-bit integer"),
     "int32": (lambda value: value.__class__ is int and value in _INT32, "a 32-bit integer"),
-    "quantity": (lambda value: parse_quantity(value) is not None, 'a quantity like "500m", "16Gi" or 4'),
-    "time": (
-        lambda value: value.__class__ is str and parse_time(value) is not None,
-        'a time like "2026-01-31T12:00:00Z" (RFC 3339)',
-    ),
+    "quantity": (lambda value: parse_quantity(value) is not None, A_QUANTITY),
+    "time": (lambda value: value.__class__ is str and parse_time(value) is not None, A_TIME),
     "raw": (lambda _: True, "JSON"),
 }
 
@@ -166,14 +168,6 @@ def metadata_errors(meta: Node, *, namespaced: bool, created: bool) -> Iterator[
             yield invalid(path.index(position), name, _NOT_FULLY_QUALIFIED)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
-
-
-def template_metadata_errors(meta: Node) -> Iterator[FieldError]:
-    """The metadata that a template gives to its claims: labels and annotations, and nothing else."""
-    yield from _map_errors(meta)
-    for name, value in meta.value.items():
-        if name in _FIELDS and name not in _TEMPLATE_FIELDS and value not in (None, "", 0):
-            yield forbidden(meta.at(name), "cannot be set")
 
 
 def _map_errors(meta: Node) -> Iterator[FieldError]:

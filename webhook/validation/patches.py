@@ -10,7 +10,7 @@ from msgspec import structs
 
 from webhook.api.field import FieldError, Path, invalid, required
 from webhook.api.patches import ATTRIBUTES_AND_CAPACITIES_MAX, PatchedAttribute, PatchedCapacity, ResourceSlicePatch
-from webhook.api.quantities import parse_quantity
+from webhook.api.quantities import A_QUANTITY, parse_quantity
 from webhook.api.taints import DeviceTaint
 from webhook.validation.formats import (
     DRIVER_MAX_BYTES,
@@ -110,4 +110,4 @@ def capacity_errors(path: Path, capacity: PatchedCapacity, *, whole: bool) -> It
     elif whole and isinstance(value, float):
         yield invalid(at, value, 'a number with a fraction must be text, such as "1.5"')
     elif parse_quantity(value) is None:
-        yield invalid(at, value, 'must be a quantity like "500m", "16Gi" or 4')
+        yield invalid(at, value, f"must be {A_QUANTITY}")
