@@ -156,7 +156,6 @@ def _consumption_errors(consumption: Node, release: Release) -> Iterator[FieldEr
 
 
 def _place_errors(device: Node, release: Release, *, per_device: bool) -> Iterator[FieldError]:
-    """On which nodes the device is."""
     if not per_device:
         if any(device.has(name) for name in _PLACES):
             yield invalid(device.path, None, _NO_PLACE)
@@ -361,7 +360,6 @@ def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
 
 
 def _slice_place_errors(spec: Node) -> Iterator[FieldError]:
-    """On which nodes the devices are."""
     empty_name = "must be either unset or set to a non-empty string"
     given = yield from _given_places(spec, _SLICE_PLACES, empty_name, single=True)
     if not given:

@@ -16,7 +16,6 @@ from webhook.api.field import (
     required,
     too_many,
 )
-from webhook.api.meta import ObjectMeta
 from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.expressions.selectors.cost import MAX_COST
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
@@ -51,6 +50,7 @@ CONDITIONS: Final = Path.root().child("status", "conditions")
 CONDITIONS_MAX: Final = 8
 REASON_MAX_BYTES: Final = 1024
 MESSAGE_MAX_BYTES: Final = 32 * 1024
+_BASED_ON_NOTHING: Final = invalid(METADATA.child("resourceVersion"), 0, "must be specified for an update")
 _STATUSES: Final = frozenset({"True", "False", "Unknown"})
 
 
@@ -121,15 +121,9 @@ def rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Rele
 def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:
     """As `rule_errors`, for v1, which also wants to know what an update is based on (R-15)."""
     if old is not None and not new.meta.resource_version:
-        yield from resource_version_errors(new.meta)  # and the server looks no further
+        yield _BASED_ON_NOTHING  # and the server looks no further
         return
     yield from rule_errors(new, old, release)
-
-
-def resource_version_errors(new: ObjectMeta) -> Iterator[FieldError]:
-    """An update must say what it is based on (R-15)."""
-    if not new.resource_version:
-        yield invalid(METADATA.child("resourceVersion"), 0, "must be specified for an update")
 
 
 def selector_errors(
@@ -184,7 +178,7 @@ def versioned_rule_status_errors(
 ) -> Iterator[FieldError]:
     """As `rule_status_errors`, for v1 (R-15)."""
     if not new.meta.resource_version:
-        return resource_version_errors(new.meta)
+        return iter((_BASED_ON_NOTHING,))
     return rule_status_errors(new, old, release)
 
 
