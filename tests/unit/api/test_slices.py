@@ -42,6 +42,7 @@ def test_slice_of_v1beta1_is_read_to_the_same_values() -> None:
 @pytest.mark.parametrize(
     ("raw", "device"),
     [
+        pytest.param({"name": "a"}, Device("a"), id="nothing but a name"),
         pytest.param({"name": "a", "basic": None}, Device("a"), id="null basic reads as not written"),
         pytest.param({"name": "a", "basic": {}}, Device("a", basic=True), id="empty basic is written"),
         pytest.param(None, Device(""), id="a null device reads as an empty one"),
@@ -136,11 +137,6 @@ def test_wrong_types_in_a_slice_are_told() -> None:
         "spec.taints[0].device",
         "spec.taints[0].taint",
     ]
-
-
-def test_value_with_nothing_given_is_a_device_that_says_nothing() -> None:
-    value, _ = decoded(make_slice([{"name": "a"}]))
-    assert value.devices == (Device("a"),)
 
 
 @pytest.mark.parametrize(

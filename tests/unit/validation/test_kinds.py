@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import VALID_MANIFESTS, field_errors, make_device, make_slice, make_taint
-from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import RELEASES
 
 
 def test_every_version_that_was_ever_served_is_known() -> None:
+    """V-1: there are no rules in v1beta1."""
     assert {str(resource) for resource in KINDS} == {
         *(
             f"{resource}.{version}.{GROUP}"
@@ -21,10 +22,6 @@ def test_every_version_that_was_ever_served_is_known() -> None:
         f"resourceslicepatches.v1alpha3.{GROUP}",
         f"resourceslicepatches.v1alpha1.{OWN_GROUP}",
     }
-
-
-def test_rules_do_not_exist_in_v1beta1() -> None:
-    assert GroupVersionResource(GROUP, "v1beta1", "devicetaintrules") not in KINDS  # V-1
 
 
 def test_kinds_are_found_by_manifest() -> None:
