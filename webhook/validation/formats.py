@@ -213,14 +213,14 @@ def is_pool_name(value: str) -> bool:
 
 def each_invalid(path: Path, value: str, messages: Messages, *, declarative: bool = False) -> tuple[FieldError, ...]:
     """Return an `Invalid` for each message."""
-    if not messages:  # as for most values, and a third of the time
+    if not messages:  # as for most values
         return ()
     return tuple([invalid(path, value, message, declarative=declarative) for message in messages])
 
 
 def qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
     """`name` or `domain/name`. A name with two slashes passes in the server up to 1.37."""
-    return _qualified_name(path, name, release, driver_name, "the ")
+    return _qualified_name(path, name, release, driver_name, ("the domain", "the name"))
 
 
 def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
@@ -228,14 +228,19 @@ def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[Fi
     if "/" not in name:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
     if release.declarative:
-        yield from _qualified_name(path, name, release, _prefix_errors, "")
+        yield from _qualified_name(path, name, release, _prefix_errors, ("prefix", "name"))
     else:
         yield from qualified_name(path, name, release)
 
 
 def _qualified_name(
-    path: Path, name: str, release: Release, domain_errors: Callable[[Path, str], Iterator[FieldError]], article: str
+    path: Path,
+    name: str,
+    release: Release,
+    domain_errors: Callable[[Path, str], Iterator[FieldError]],
+    words: tuple[str, str],
 ) -> Iterator[FieldError]:
+    """Judge a name part by part; `words` are what messages call its domain and its last part."""
     parts = name.split("/", 2)
     if len(parts) > 2:
         if release.one_slash:
@@ -243,11 +248,11 @@ def _qualified_name(
         return
     if len(parts) == 2:
         if not parts[0]:
-            yield invalid(path, "", f"{article}{'domain' if article else 'prefix'} must not be empty")
+            yield invalid(path, "", f"{words[0]} must not be empty")
         else:
             yield from domain_errors(path, parts[0])
         if not parts[1]:
-            yield invalid(path, "", f"{article}name must not be empty")
+            yield invalid(path, "", f"{words[1]} must not be empty")
             return
     yield from identifier(path, parts[-1])
 
