@@ -21,7 +21,6 @@ EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
 
 _USUAL_FIELDS: Final = frozenset({"key", "value", "effect", "timeAdded"})
-_EXTRA_FIELDS: Final = frozenset({"data", "description", "evictionsPerSecond"})
 _REMEMBERED_LENGTH: Final = 512
 _REMEMBERED_ENTRIES: Final = 4096
 _REMEMBERED_LIST_BYTES: Final = 1024
@@ -60,16 +59,15 @@ class DeviceToleration(msgspec.Struct, frozen=True, gc=False):
 
 def decode_taint(reader: Reader) -> DeviceTaint:
     """One taint, whatever revision it was written for."""
+    raw = reader.raw
     return DeviceTaint(
         reader.text("key"),
         reader.text("value"),
         reader.text("effect"),
         reader.time("timeAdded"),
-        None
-        if reader.raw.keys().isdisjoint(_EXTRA_FIELDS)
-        else TaintExtras(
-            reader.raw.get("data"), reader.optional_text("description"), reader.integer("evictionsPerSecond")
-        ),
+        TaintExtras(raw.get("data"), reader.optional_text("description"), reader.integer("evictionsPerSecond"))
+        if "data" in raw or "description" in raw or "evictionsPerSecond" in raw
+        else None,
     )
 
 
