@@ -13,7 +13,6 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from webhook.api.taints import DeviceTaint, DeviceToleration
-from webhook.expressions.engine import EvaluationError
 from webhook.inventory.pools import Check, unchecked
 from webhook.policy.evaluation import (
     AppliedRules,
@@ -24,6 +23,7 @@ from webhook.policy.evaluation import (
     ScopedRules,
     Variables,
     hit_of,
+    when_holds,
 )
 from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, positions
 from webhook.policy.match import Matcher, Placement, Scope, Target
@@ -249,11 +249,8 @@ class Judge:
         for entry, matcher in self._defaults:
             if not matcher.covers(target, None) or not matcher.covers_scope(scope, check):
                 continue
-            try:
-                if entry.match.when is None or entry.match.when.evaluate(variables()):
-                    yield from entry.tolerations
-            except EvaluationError:
-                continue
+            if when_holds(entry.match, variables, allowing=True)[0]:
+                yield from entry.tolerations
 
     def _era_at(self, now: datetime) -> _Era:
         """The period that includes `now`."""

@@ -10,7 +10,7 @@ from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.index import TolerationIndex, positions
 from webhook.policy.match import Matcher, Target
-from webhook.policy.model import Action, PolicyException, Rule, Subject
+from webhook.policy.model import Action, Match, PolicyException, Rule, Subject
 
 Variables = Callable[[], Mapping[str, JSON]]
 """The variables of `when`, built only when an expression needs them."""
@@ -211,27 +211,22 @@ def _evaluate(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[Rule
 
 def hit_of(rule: Rule, exceptions: Iterable[CompiledException], variables: Variables) -> RuleHit | None:
     """The hit of a rule whose match holds, `when` aside; None if its `when` does not hold."""
-    problem = ""
-    if rule.match.when is not None:
-        try:
-            if not rule.match.when.evaluate(variables()):
-                return None
-        except EvaluationError as error:
-            if rule.action is Action.ALLOW:
-                return None
-            problem = str(error)
+    holds, problem = when_holds(rule.match, variables, allowing=rule.action is Action.ALLOW)
+    if not holds:
+        return None
     if rule.action is Action.ALLOW:
         return RuleHit(rule)
-    return RuleHit(
-        rule, problem, next((compiled.exception for compiled in exceptions if _holds(compiled, variables)), None)
-    )
+    for compiled in exceptions:
+        if when_holds(compiled.exception.match, variables, allowing=True)[0]:
+            return RuleHit(rule, problem, compiled.exception)
+    return RuleHit(rule, problem)
 
 
-def _holds(compiled: CompiledException, variables: Variables) -> bool:
-    when = compiled.exception.match.when
-    if when is None:
-        return True
+def when_holds(match: Match, variables: Variables, *, allowing: bool) -> tuple[bool, str]:
+    """Return whether `when` holds, and the error that ended it: an error counts as true for what refuses."""
+    if match.when is None:
+        return True, ""
     try:
-        return when.evaluate(variables())
-    except EvaluationError:
-        return False
+        return match.when.evaluate(variables()), ""
+    except EvaluationError as error:
+        return not allowing, str(error)

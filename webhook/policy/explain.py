@@ -1,22 +1,21 @@
 """Why a rule did not match: the fields that did not hold, the actual value, and the value that the rule wants.
 
-A match holds if each of its fields does. So each field is compiled as a match of its own and evaluated by the code
-that decides (`Matcher`, `hit_of`); an explanation cannot differ from the result of a review.
+Nothing is matched here. The code that decides (`Matcher`, `when_holds`, `hit_of`) leaves a trace of the fields that do
+not hold, and they are put into words here; so an explanation cannot differ from the result of a review.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from webhook.api.meta import LabelRequirement, format_time
 from webhook.api.rules import EVICT
 from webhook.api.taints import EXISTS, NO_EXECUTE, DeviceTaint, DeviceToleration
-from webhook.expressions.engine import EvaluationError
 from webhook.policy.decide import Judge
-from webhook.policy.evaluation import CompiledException, RuleHit, Variables, hit_of
-from webhook.policy.match import Matcher, Placement, Scope, Target
+from webhook.policy.evaluation import CompiledException, RuleHit, Variables, hit_of, when_holds
+from webhook.policy.match import Matcher, Miss, Placement, Scope, Target, Trace
 from webhook.policy.model import (
     Action,
     Match,
@@ -29,8 +28,6 @@ from webhook.policy.model import (
     TolerationMatch,
 )
 from webhook.policy.ports import Requester
-
-_LABELS: Final = ("namespaces.labels[", "namespaces.matchExpressions[")
 
 
 class Unmet(NamedTuple):
@@ -77,15 +74,19 @@ class ClaimQuestion(NamedTuple):
     target: Target
     toleration: DeviceToleration | None
 
-    def covered_by(self, condition: Matcher) -> bool:
-        """Whether a match, compiled, is about it."""
-        return condition.covers_scope(self.scope) and condition.covers(self.target, self.toleration)
+    def misses(self, condition: Matcher) -> Trace:
+        """Return the fields of a match, compiled, that do not hold for it."""
+        trace = Trace()
+        condition.covers_scope(self.scope, trace=trace)
+        condition.covers(self.target, self.toleration, trace)
+        return trace
 
-    def asked(self, field: str, match: Match) -> str:
+    def asked(self, miss: Miss) -> str:
         """The actual value for a field of a match, in words."""
         scope, target, toleration = self
-        if field.startswith(_LABELS):
-            return _label_asked(scope, match)
+        field, part = miss
+        if part is not None:
+            return _label_asked(scope, _key_of(part))
         if field.startswith("namespaces."):
             return _quoted(scope.namespace)
         if toleration is not None and field.startswith("tolerations."):
@@ -106,12 +107,14 @@ class TaintQuestion(NamedTuple):
     place: Placement
     taint: DeviceTaint
 
-    def covered_by(self, condition: Matcher) -> bool:
-        """Whether a match, compiled, is about it."""
-        scope = Scope(self.requester, "", None)
-        return condition.covers_scope(scope) and condition.covers_taint(self.place, self.taint)
+    def misses(self, condition: Matcher) -> Trace:
+        """Return the fields of a match, compiled, that do not hold for it."""
+        trace = Trace()
+        condition.covers_scope(Scope(self.requester, "", None), trace=trace)
+        condition.covers_taint(self.place, self.taint, trace)
+        return trace
 
-    def asked(self, field: str, _: Match) -> str:
+    def asked(self, miss: Miss) -> str:
         """The actual value for a field of a match, in words."""
         place, taint = self.place, self.taint
         words = {
@@ -123,7 +126,7 @@ class TaintQuestion(NamedTuple):
             "taints.values": _quoted(taint.value),
             "taints.effects": f"{taint.effect} with {EVICT}" if place.evict else taint.effect,
         }
-        return words[field]
+        return words[miss.field]
 
 
 Question = ClaimQuestion | TaintQuestion
@@ -156,129 +159,41 @@ def _considered(
     reached: bool,
 ) -> Considered:
     condition = Matcher(rule.match, allowing=rule.action is Action.ALLOW)
-    unmet = tuple(_unmet(rule.match, question, variables, allowing=condition.allowing))
-    if not reached or not question.covered_by(condition):
+    misses = question.misses(condition)
+    unmet = tuple(_unmet(rule.match, misses, question, variables, allowing=condition.allowing))
+    if not reached or misses:
         return Considered(rule, reached, None, unmet)
-    listing = [exception for exception in exceptions if rule.name in exception.rules]
-    excuses = [
-        CompiledException(exception, fitting)
-        for exception in listing
-        if exception.active(now) and question.covered_by(fitting := Matcher(exception.match, allowing=True))
+    listing = [
+        CompiledException(each, Matcher(each.match, allowing=True)) for each in exceptions if rule.name in each.rules
     ]
+    over = [PassedOver(each.exception, tuple(_unmet_by_exception(each, question, now, variables))) for each in listing]
+    excuses = [each for each, passed in zip(listing, over, strict=True) if not passed.unmet]
     hit = hit_of(rule, excuses, variables)
     if hit is None or hit.exception is not None or rule.action is Action.ALLOW:
         return Considered(rule, reached, hit, unmet)
-    over = (PassedOver(each, tuple(_unmet_by_exception(each, question, now, variables))) for each in listing)
     return Considered(rule, reached, hit, unmet, tuple(over))
 
 
 def _unmet_by_exception(
-    exception: PolicyException, question: Question, now: datetime, variables: Variables
+    compiled: CompiledException, question: Question, now: datetime, variables: Variables
 ) -> Iterator[Unmet]:
-    time = format_time(now)
-    if exception.not_before is not None and now < exception.not_before:
-        yield Unmet("notBefore", time, f"{format_time(exception.not_before)} or later")
-    if now >= exception.expires_at:
-        yield Unmet("expiresAt", time, f"before {format_time(exception.expires_at)}")
-    yield from _unmet(exception.match, question, variables, allowing=True)
+    exception, condition = compiled
+    outside = exception.outside(now)
+    if outside:
+        begins = exception.not_before if outside == "notBefore" else None
+        wanted = f"before {format_time(exception.expires_at)}" if begins is None else f"{format_time(begins)} or later"
+        yield Unmet(outside, format_time(now), wanted)
+    yield from _unmet(exception.match, question.misses(condition), question, variables, allowing=True)
 
 
-# --- fields -------------------------------------------------------------------------------------
-
-
-class _Part(NamedTuple):
-    """One field of a match, as a match of its own, and what it wants in words."""
-
-    field: str
-    match: Match
-    wanted: str
-
-
-def _unmet(match: Match, question: Question, variables: Variables, *, allowing: bool) -> Iterator[Unmet]:
-    failed: set[str] = set()
-    for part in _parts(match):
-        alone = part.match
-        if part.field == "tolerations.seconds" and "tolerations.effects" not in failed and match.tolerations:
-            # seconds are those of the effects that the rule and the toleration share
-            seconds = match.tolerations
-            effects = TolerationMatch(effects=seconds.effects, above=seconds.above, at_most=seconds.at_most)
-            alone = Match(tolerations=effects)
-        if not question.covered_by(Matcher(alone, allowing=allowing)):
-            failed.add(part.field)
-            yield Unmet(part.field, question.asked(part.field, part.match), part.wanted)
-    if match.when is None:
-        return
-    wanted = " ".join(match.when.source.split())
-    try:
-        if not match.when.evaluate(variables()):
-            yield Unmet("when", "false", wanted)
-    except EvaluationError as error:
-        # an error counts as true for what refuses
-        if allowing:
-            yield Unmet("when", f"cannot be evaluated ({error})", wanted)
-
-
-def _parts(match: Match) -> Iterator[_Part]:
-    if match.namespaces is not None:
-        yield from _namespace_parts(match.namespaces)
-    if match.requesters is not None:
-        yield _Part("requesters", Match(requesters=match.requesters), _requesters_wanted(match.requesters))
-    lists = (
-        ("deviceClasses", Match(device_classes=match.device_classes), match.device_classes),
-        ("drivers", Match(drivers=match.drivers), match.drivers),
-        ("pools", Match(pools=match.pools), match.pools),
-    )
-    for field, alone, patterns in lists:
-        if patterns:
-            yield _Part(field, alone, _one_of(patterns))
-    if match.admin_access is not None:
-        yield _Part("adminAccess", Match(admin_access=match.admin_access), _boolean(match.admin_access))
-    if match.evict is not None:
-        yield _Part("evict", Match(evict=match.evict), _boolean(match.evict))
-    if match.tolerations is not None:
-        yield from _toleration_parts(match.tolerations)
-    if match.taints is not None:
-        yield from _taint_parts(match.taints)
-
-
-def _namespace_parts(match: NamespaceMatch) -> Iterator[_Part]:
-    if match.names:
-        alone = NamespaceMatch(names=match.names)
-        yield _Part("namespaces.names", Match(namespaces=alone), _one_of(match.names))
-    if match.except_names:
-        alone = NamespaceMatch(except_names=match.except_names)
-        yield _Part("namespaces.except", Match(namespaces=alone), f"not {_one_of(match.except_names)}")
-    for label in match.labels:
-        alone = NamespaceMatch(labels=(label,))
-        yield _Part(f"namespaces.labels[{label[0]}]", Match(namespaces=alone), _quoted(label[1]))
-    for expression in match.expressions:
-        alone = NamespaceMatch(expressions=(expression,))
-        field = f"namespaces.matchExpressions[{expression.key}]"
-        yield _Part(field, Match(namespaces=alone), _expression_wanted(expression))
-
-
-def _toleration_parts(match: TolerationMatch) -> Iterator[_Part]:
-    for name, wanted in _listed(match):
-        alone = TolerationMatch(**{name: getattr(match, name)})
-        yield _Part(f"tolerations.{name}", Match(tolerations=alone), wanted)
-    if match.above is not None:
-        wanted = f"{NO_EXECUTE} for more than {match.above} s"
-        yield _Part("tolerations.seconds", Match(tolerations=TolerationMatch(above=match.above)), wanted)
-    if match.at_most is not None:
-        alone = TolerationMatch(at_most=match.at_most)
-        yield _Part("tolerations.seconds", Match(tolerations=alone), f"at most {match.at_most} s")
-
-
-def _taint_parts(match: TaintMatch) -> Iterator[_Part]:
-    for name, wanted in _listed(match):
-        yield _Part(f"taints.{name}", Match(taints=TaintMatch(**{name: getattr(match, name)})), wanted)
-
-
-def _listed(match: TolerationMatch | TaintMatch) -> Iterator[tuple[str, str]]:
-    """The lists of a set of taints that narrow it, by the names of their fields, and what they want in words."""
-    for name in ("keys", "values", "effects"):
-        if patterns := getattr(match, name):
-            yield name, _one_of(patterns, quoted=name != "effects")
+def _unmet(match: Match, misses: Trace, question: Question, variables: Variables, *, allowing: bool) -> Iterator[Unmet]:
+    for miss in misses:
+        field = miss.field if miss.part is None else f"{miss.field}[{_key_of(miss.part)}]"
+        yield Unmet(field, question.asked(miss), _wanted(match, miss))
+    holds, problem = when_holds(match, variables, allowing=allowing)
+    if match.when is not None and not holds:
+        asked = f"cannot be evaluated ({problem})" if problem else "false"
+        yield Unmet("when", asked, " ".join(match.when.source.split()))
 
 
 # --- words --------------------------------------------------------------------------------------
@@ -288,7 +203,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def _boolean(value: bool) -> str:  # noqa: FBT001 -- a value to be shown
+def _boolean(value: bool | None) -> str:  # noqa: FBT001 -- a value to be shown
     return "true" if value else "false"
 
 
@@ -297,14 +212,42 @@ def _one_of(patterns: Iterable[str], *, quoted: bool = True) -> str:
     return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
 
 
-def _label_asked(scope: Scope, match: Match) -> str:
-    """The value of the one label that a part of a match looks at."""
+def _key_of(part: tuple[str, str] | LabelRequirement) -> str:
+    return part.key if isinstance(part, LabelRequirement) else part[0]
+
+
+def _label_asked(scope: Scope, key: str) -> str:
     if scope.facts is None:
         return "not known"
-    assert match.namespaces is not None
-    key = next((key for key, _ in match.namespaces.labels), None) or match.namespaces.expressions[0].key
     value = scope.facts.labels.get(key)
     return "missing" if value is None else _quoted(value)
+
+
+def _wanted(match: Match, miss: Miss) -> str:
+    """The value that a field of a match wants, in words."""
+    field, part = miss
+    if part is not None:
+        return _expression_wanted(part) if isinstance(part, LabelRequirement) else _quoted(part[1])
+    names, taints = match.namespaces or NamespaceMatch(), match.tolerations or match.taints or TaintMatch()
+    words = {
+        "namespaces.names": _one_of(names.names),
+        "namespaces.except": f"not {_one_of(names.except_names)}",
+        "requesters": _requesters_wanted(match.requesters or RequesterMatch()),
+        "deviceClasses": _one_of(match.device_classes),
+        "drivers": _one_of(match.drivers),
+        "pools": _one_of(match.pools),
+        "adminAccess": _boolean(match.admin_access),
+        "evict": _boolean(match.evict),
+        "keys": _one_of(taints.keys),
+        "values": _one_of(taints.values),
+        "effects": _one_of(taints.effects, quoted=False),
+        "seconds": _seconds_wanted(match.tolerations or TolerationMatch()),
+    }
+    return words.get(field) or words[field.partition(".")[2]]
+
+
+def _seconds_wanted(match: TolerationMatch) -> str:
+    return f"{NO_EXECUTE} for more than {match.above} s" if match.at_most is None else f"at most {match.at_most} s"
 
 
 def _expression_wanted(requirement: LabelRequirement) -> str:

@@ -2,6 +2,9 @@
 
 Rules that refuse (deny, warn, audit) match a set that *intersects* theirs, and unknown facts; rules that allow match a
 set that they *contain*, and no unknown facts.
+
+With a trace, a match looks at all of its fields, adds those that do not hold to the trace in the order of the
+document, and holds if the trace is empty.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from webhook.api.rules import DeviceSelector
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
 from webhook.inventory.pools import Check, unchecked
 from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
@@ -18,6 +22,22 @@ from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 """What an effect can be; a toleration without one tolerates all of them (L-5)."""
+
+
+class Miss(NamedTuple):
+    """A field of a match that does not hold. `part` is the label, or the expression, of a field that has several."""
+
+    field: str
+    part: tuple[str, str] | LabelRequirement | None = None
+
+
+class Trace(list[Miss]):
+    """The fields of a match that do not hold, in the order of the document."""
+
+    def ends(self, field: str, part: tuple[str, str] | LabelRequirement | None = None) -> bool:
+        """Add a field. A match that is traced does not end there: always false."""
+        self.append(Miss(field, part))
+        return False
 
 
 class NamespaceMatcher:
@@ -30,13 +50,15 @@ class NamespaceMatcher:
         self._except = TextSet(match.except_names) if match.except_names else None
         self._labels = LabelMatcher(match) if match.labels or match.expressions else None
 
-    def matches(self, name: str, facts: NamespaceFacts | None, *, allowing: bool) -> bool:
+    def matches(self, name: str, facts: NamespaceFacts | None, trace: Trace | None = None, *, allowing: bool) -> bool:
         """Return whether the namespace matches. Unknown labels match a rule that refuses, and none that allows."""
-        if not self.names.holds(name) or (self._except is not None and self._except.holds(name)):
+        if not self.names.holds(name) and (trace is None or trace.ends("namespaces.names")):
             return False
-        if self._labels is None:
-            return True
-        return not allowing if facts is None else self._labels.matches(facts.labels)
+        if self._except is not None and self._except.holds(name) and (trace is None or trace.ends("namespaces.except")):
+            return False
+        if self._labels is None or (facts is None and not allowing):
+            return not trace
+        return self._labels.matches(None if facts is None else facts.labels, trace)
 
 
 class LabelMatcher:
@@ -45,16 +67,21 @@ class LabelMatcher:
     __slots__ = ("_expressions", "_labels")
 
     def __init__(self, match: NamespaceMatch | LabelMatch) -> None:
-        self._labels = [(key, TextSet([value])) for key, value in match.labels]
+        self._labels = [(label, TextSet([label[1]])) for label in match.labels]
         self._expressions = match.expressions
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether an object with these labels has all of them."""
-        for key, values in self._labels:
-            value = labels.get(key)
-            if value is None or not values.holds(value):
+    def matches(self, labels: Mapping[str, str] | None, trace: Trace | None = None) -> bool:
+        """Return whether an object with these labels has all of them; it has none if its labels are not known."""
+        for label, values in self._labels:
+            value = None if labels is None else labels.get(label[0])
+            if (value is None or not values.holds(value)) and (trace is None or trace.ends("namespaces.labels", label)):
                 return False
-        return all(requirement.matches(labels) for requirement in self._expressions)
+        for each in self._expressions:
+            if (labels is None or not each.matches(labels)) and (
+                trace is None or trace.ends("namespaces.matchExpressions", each)
+            ):
+                return False
+        return not trace
 
 
 class RequesterMatcher:
@@ -121,27 +148,43 @@ class TolerationMatcher:
         self._above = match.above
         self._at_most = match.at_most
 
-    def intersects(self, toleration: DeviceToleration) -> bool:
+    def intersects(self, toleration: DeviceToleration, trace: Trace | None = None) -> bool:
         """Return whether it tolerates one of these taints, and one with NoExecute for longer than `above`."""
-        if toleration.key and not self.keys.holds(toleration.key):
+        if toleration.key and not self.keys.holds(toleration.key) and (trace is None or trace.ends("tolerations.keys")):
             return False
-        if toleration.operator != EXISTS and not self.values.holds(toleration.value):
+        exists = toleration.operator == EXISTS
+        if (
+            not exists
+            and not self.values.holds(toleration.value)
+            and (trace is None or trace.ends("tolerations.values"))
+        ):
             return False
         effects = self._effects if not toleration.effect else self._effects & {toleration.effect}
-        if self._above is None:
-            return bool(effects)
-        return NO_EXECUTE in effects and _longer(toleration, self._above)
-
-    def contains(self, toleration: DeviceToleration) -> bool:
-        """Return whether it tolerates nothing but these taints, and those with NoExecute no longer than `at_most`."""
-        if not (self.keys.holds(toleration.key) if toleration.key else self.keys.everything):
+        if not effects and (trace is None or trace.ends("tolerations.effects")):
             return False
-        if not (self.values.everything if toleration.operator == EXISTS else self.values.holds(toleration.value)):
+        if self._above is None:
+            return not trace
+        # a trace goes on without a shared effect, to the seconds of the toleration's own
+        lasts = NO_EXECUTE in (effects or {toleration.effect}) and _longer(toleration, self._above)
+        if not lasts and (trace is None or trace.ends("tolerations.seconds")):
+            return False
+        return not trace
+
+    def contains(self, toleration: DeviceToleration, trace: Trace | None = None) -> bool:
+        """Return whether it tolerates nothing but these taints, and those with NoExecute no longer than `at_most`."""
+        keys = self.keys.holds(toleration.key) if toleration.key else self.keys.everything
+        if not keys and (trace is None or trace.ends("tolerations.keys")):
+            return False
+        values = self.values.everything if toleration.operator == EXISTS else self.values.holds(toleration.value)
+        if not values and (trace is None or trace.ends("tolerations.values")):
             return False
         effects = {toleration.effect} if toleration.effect else EFFECTS
-        if not effects <= self._effects:
+        if not effects <= self._effects and (trace is None or trace.ends("tolerations.effects")):
             return False
-        return self._at_most is None or NO_EXECUTE not in effects or not _longer(toleration, self._at_most)
+        lasts = self._at_most is not None and NO_EXECUTE in effects and _longer(toleration, self._at_most)
+        if lasts and (trace is None or trace.ends("tolerations.seconds")):
+            return False
+        return not trace
 
 
 def _longer(toleration: DeviceToleration, seconds: int) -> bool:
@@ -184,6 +227,9 @@ class Placement(NamedTuple):
         return cls(selector.driver, selector.pool, selector.device, evict)
 
 
+_EVERY_TAINT: Final = (TextSet(()), TextSet(()), frozenset[str]())
+
+
 class Matcher:
     """A compiled match; `allowing` says which of its two readings applies."""
 
@@ -211,35 +257,52 @@ class Matcher:
         """Whether it matches every request and every toleration in its scope."""
         return self.admin_access is None and self.classes.everything and self.drivers.everything and self.taints is None
 
-    def covers_scope(self, scope: Scope, check: Check = unchecked) -> bool:
+    def covers_scope(self, scope: Scope, check: Check = unchecked, trace: Trace | None = None) -> bool:
         """Return whether requester and namespace match."""
-        if self.names is not None and not self.names.matches(scope.namespace, scope.facts, allowing=self.allowing):
+        allowing, names, who = self.allowing, self.names, self.requesters
+        if (
+            names is not None
+            and not names.matches(scope.namespace, scope.facts, trace, allowing=allowing)
+            and trace is None
+        ):
             return False
-        return self.requesters is None or self.requesters.matches(scope.requester, allowing=self.allowing, check=check)
+        known = who is None or who.matches(scope.requester, allowing=allowing, check=check)
+        if not known and (trace is None or trace.ends("requesters")):
+            return False
+        return not trace
 
-    def covers(self, target: Target, toleration: DeviceToleration | None) -> bool:
+    def covers(self, target: Target, toleration: DeviceToleration | None, trace: Trace | None = None) -> bool:
         """Return whether the request and the toleration match; None is the request itself."""
-        if self.admin_access is not None and self.admin_access is not target.admin_access:
+        if not self.classes.holds(target.device_class) and (trace is None or trace.ends("deviceClasses")):
             return False
-        if not self.classes.holds(target.device_class):
+        if not self.drivers.matches(target.drivers, allowing=self.allowing) and (
+            trace is None or trace.ends("drivers")
+        ):
             return False
-        if not self.drivers.matches(target.drivers, allowing=self.allowing):
+        admin = self.admin_access
+        if admin is not None and admin is not target.admin_access and (trace is None or trace.ends("adminAccess")):
             return False
         if toleration is None or not isinstance(self.taints, TolerationMatcher):
-            return True
-        return self.taints.contains(toleration) if self.allowing else self.taints.intersects(toleration)
+            return not trace
+        taints = self.taints
+        return taints.contains(toleration, trace) if self.allowing else taints.intersects(toleration, trace)
 
-    def covers_taint(self, place: Placement, taint: DeviceTaint) -> bool:
+    def covers_taint(self, place: Placement, taint: DeviceTaint, trace: Trace | None = None) -> bool:
         """Return whether the taint on those devices matches."""
-        if self.evict is not None and self.evict is not place.evict:
-            return False
-        for patterns, name in ((self.drivers, place.driver), (self.pools, place.pool)):
-            if not patterns.matches(None if name is None else (name,), allowing=self.allowing):
+        for field, patterns, name in (("drivers", self.drivers, place.driver), ("pools", self.pools, place.pool)):
+            names = None if name is None else (name,)
+            if not patterns.matches(names, allowing=self.allowing) and (trace is None or trace.ends(field)):
                 return False
-        if not isinstance(self.taints, tuple):
-            return True
-        keys, values, effects = self.taints
-        return keys.holds(taint.key) and values.holds(taint.value) and self._covers_effects(place, taint, effects)
+        if self.evict is not None and self.evict is not place.evict and (trace is None or trace.ends("evict")):
+            return False
+        keys, values, effects = self.taints if isinstance(self.taints, tuple) else _EVERY_TAINT
+        if not keys.holds(taint.key) and (trace is None or trace.ends("taints.keys")):
+            return False
+        if not values.holds(taint.value) and (trace is None or trace.ends("taints.values")):
+            return False
+        if not self._covers_effects(place, taint, effects) and (trace is None or trace.ends("taints.effects")):
+            return False
+        return not trace
 
     def _covers_effects(self, place: Placement, taint: DeviceTaint, effects: frozenset[str]) -> bool:
         """Return whether the effects match. A NoSchedule taint that our worker evicts for counts as NoExecute too."""

@@ -155,7 +155,13 @@ class PolicyException(msgspec.Struct, frozen=True):
 
     def active(self, now: datetime) -> bool:
         """Whether it is in force at that time."""
-        return (self.not_before is None or self.not_before <= now) and now < self.expires_at
+        return not self.outside(now)
+
+    def outside(self, now: datetime) -> str:
+        """Return the field that keeps it from being in force, as the document names it; empty if it is."""
+        if self.not_before is not None and now < self.not_before:
+            return "notBefore"
+        return "expiresAt" if now >= self.expires_at else ""
 
 
 class DefaultTolerations(msgspec.Struct, frozen=True):
