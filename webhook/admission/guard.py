@@ -53,7 +53,7 @@ from webhook.patches.patch_reach import (
 )
 from webhook.policy.model import ImpactSettings, PolicyMode
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
-from webhook.policy.window_fit import Leaving, fit_texts, has_windows
+from webhook.policy.windows import Leaving, fit_texts, has_windows
 from webhook.validation.formats import METADATA
 from webhook.validation.patches import DEVICES
 from webhook.validation.rules import SELECTOR, TAINT

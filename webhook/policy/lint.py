@@ -35,7 +35,7 @@ from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
 from webhook.policy.reactions import REACTION_KEY
 from webhook.policy.schema import PHASE
-from webhook.policy.window_fit import minutes_text
+from webhook.policy.windows import minutes_text
 
 MISREAD: Final = "DT113"
 """The code of warnings that need the text of the document."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import NOW
 from webhook.policy.model import EvictionProfile, EvictionWindow
-from webhook.policy.window_fit import Leaving, fit_texts, has_windows, minutes_text, windows_text
+from webhook.policy.windows import Leaving, fit_texts, has_windows, minutes_text, windows_text
 
 BERLIN = "Europe/Berlin"
 NIGHTLY = EvictionWindow("0 22 * * *", 30 * 60.0, BERLIN)

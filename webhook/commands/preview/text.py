@@ -43,7 +43,7 @@ from webhook.patches.covering import RULES_MAX
 from webhook.patches.patching import PatchFault
 from webhook.policy.model import Policy
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
-from webhook.policy.window_fit import Leaving, fit_texts, has_windows, windows_text
+from webhook.policy.windows import Leaving, fit_texts, has_windows, windows_text
 
 _T = TypeVar("_T")
 _FAULTS_SHOWN: Final = 3
