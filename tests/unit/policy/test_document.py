@@ -23,7 +23,7 @@ from webhook.api.meta import LabelRequirement
 from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import compile_expression
 from webhook.files.yaml_documents import yaml_documents
-from webhook.policy.document import TAINT_VARIABLES, TOLERATION_VARIABLES, load
+from webhook.policy.document import NO_NAMESPACE, TAINT_VARIABLES, TOLERATION_VARIABLES, load
 from webhook.policy.lint import expiring
 from webhook.policy.model import (
     DEFAULT_LIMITS,
@@ -51,7 +51,6 @@ from webhook.policy.model import (
     TolerationMatch,
     UnknownAuthor,
 )
-from webhook.policy.parts import NO_NAMESPACE
 
 NO_TIME = 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
 SAMPLES = sorted((File(__file__).parents[3] / "manifests" / "policies").glob("*/policy.yaml"))

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
 from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry, make_exception
 from webhook.files.yaml_documents import _WORDS
+from webhook.policy.document import NO_NAMESPACE, duration_seconds, share
 from webhook.policy.model import Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
-from webhook.policy.parts import NO_NAMESPACE, duration_seconds, share
 from webhook.policy.schema import _PLAIN, schema, schema_errors
 
 if TYPE_CHECKING:
