@@ -17,9 +17,14 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.policy.vap.author_policy import AUTHOR_POLICY, unproved
-from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
-from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
+from webhook.policy.vap.objects import (
+    ADMISSION_GROUP,
+    ADMISSION_RESOURCES,
+    AUTHOR_POLICY,
+    AdmissionObjectKey,
+    StoredObject,
+    unproved,
+)
 from webhook.telemetry.metrics import Metrics
 
 _VERSIONS: Final = ("v1",)

@@ -18,10 +18,15 @@ from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
 from webhook.files.report import json_text, visible
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy, PolicyMode
-from webhook.policy.vap.author_policy import AUTHOR_POLICY
-from webhook.policy.vap.drift import AdmissionObjectKey, FallbackState, StoredObject, compare
 from webhook.policy.vap.export import Coverage, export
-from webhook.policy.vap.objects import PolicyTopic
+from webhook.policy.vap.objects import (
+    AUTHOR_POLICY,
+    AdmissionObjectKey,
+    FallbackState,
+    PolicyTopic,
+    StoredObject,
+    compare,
+)
 
 PROBE_CODE: Final = "DT005"
 """The warning that every probe object gets, whatever the policy says: its key is in a reserved domain."""

@@ -51,8 +51,7 @@ from webhook.files.report import visible
 from webhook.flowcontrol.loop import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, Policy
-from webhook.policy.vap.author_policy import AUTHOR_POLICY
-from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
+from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES, AUTHOR_POLICY
 
 COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES, "patches": PATCHES}
 _CONFIGURATIONS: Final = {"Validating": (VALIDATING, "validate"), "Mutating": (MUTATING, "mutate")}
