@@ -18,8 +18,8 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId
 from webhook.patches.reactions import LEAST_QUIET_SECONDS, react
+from webhook.policy.limits import may_come_of_reactions
 from webhook.policy.model import Share
-from webhook.policy.reactions import may_come_of_reactions
 
 if TYPE_CHECKING:
     from datetime import datetime

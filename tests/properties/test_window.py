@@ -19,7 +19,7 @@ from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.pools import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.targets import DeviceNames, Extent, can_judge
-from webhook.policy.impact_limits import limit_on_devices
+from webhook.policy.limits import limit_on_devices
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, NamespaceMatch, Share
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ _OF_PACKAGE: Final = {
 """What they are called with stands in files of the package."""
 _OF_POLICIES: Final = {
     "webhook.admission.chain._allowed_by",
-    "webhook.policy.impact_limits._compiled",
+    "webhook.policy.limits._compiled",
     "webhook.policy.windows._opening_hours",
 }
 """What they are called with are parts of the policy in use, which is no longer than a ConfigMap."""

@@ -30,7 +30,7 @@ from webhook.api.rules import CONFIRM_IMPACT, EVICT, NEVER, SCOPE, DeviceSelecto
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.patches.patch_reach import nominal_rules
-from webhook.policy.impact_limits import limits_for, may_confirm
+from webhook.policy.limits import limits_for, may_confirm
 from webhook.policy.model import ImpactSettings
 from webhook.policy.ports import ANONYMOUS, Requester
 

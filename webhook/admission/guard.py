@@ -51,8 +51,8 @@ from webhook.patches.patch_reach import (
     patch_skips_a_step,
     stands,
 )
+from webhook.policy.limits import PodFacts, ProfileMatcher
 from webhook.policy.model import ImpactSettings, PolicyMode
-from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.windows import Leaving, fit_texts, has_windows
 from webhook.validation.formats import METADATA
 from webhook.validation.patches import DEVICES

@@ -38,7 +38,7 @@ from webhook.inventory.pools import Check, Evictor, in_steps
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames
-from webhook.policy.impact_limits import limits_for, protected_among
+from webhook.policy.limits import limits_for, protected_among
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Softening
 from webhook.policy.ports import Requester
 

@@ -26,7 +26,7 @@ from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames, Extent, can_judge
 from webhook.patches.patch_reach import REACH_SECONDS, TOO_LONG, nominal_rules, patch_reach
-from webhook.policy.impact_limits import limit_on_devices, resolve_limit
+from webhook.policy.limits import limit_on_devices, resolve_limit
 from webhook.policy.model import ImpactLimits, Share
 
 PHASE: Final = "impact of the last taints"

@@ -39,8 +39,8 @@ from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceId, can_judge, is_named_for, is_same_taint
 from webhook.patches.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.patches.patching import Origin
+from webhook.policy.limits import may_come_of_reactions, written_by_reaction
 from webhook.policy.model import PolicyMode
-from webhook.policy.reactions import may_come_of_reactions, written_by_reaction
 from webhook.validation.formats import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 

@@ -47,7 +47,7 @@ from webhook.eviction.ports import Ceiling, Dependencies
 from webhook.eviction.profiles import Profile, Profiles, classes_of
 from webhook.flowcontrol.rates import Backoff
 from webhook.policy.decide import BUILTIN_JUDGE
-from webhook.policy.impact_limits import protected_among
+from webhook.policy.limits import protected_among
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyState
 from webhook.runtime import LoopMonitor, Stage, Stages

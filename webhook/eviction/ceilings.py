@@ -22,7 +22,7 @@ from webhook.inventory.hardware import is_written_for_hardware
 from webhook.inventory.rule_delta import only_less
 from webhook.patches.expansion import is_written_for_patch
 from webhook.patches.patch_reach import judged_whole
-from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
+from webhook.policy.limits import limits_of_anybody, resolve_limit
 from webhook.policy.model import Policy, PolicyMode, Share
 
 log = logging.getLogger(__name__)

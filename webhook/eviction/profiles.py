@@ -11,9 +11,9 @@ from webhook.api.claims import allocated_classes
 from webhook.api.pods import Pod
 from webhook.inventory.gangs import gang_in, root_owner
 from webhook.inventory.state import Inventory, claim_keys
+from webhook.policy.limits import PodFacts, ProfileMatcher
 from webhook.policy.model import EvictionProfile, Share
 from webhook.policy.ports import NamespaceFacts
-from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 
 
 class Profile(NamedTuple):

@@ -37,9 +37,8 @@ from webhook.patches.reasons import (
     noted_on,
     shown_in,
 )
-from webhook.policy.impact_limits import limit_on_devices
+from webhook.policy.limits import ReactionLevel, level_of, limit_on_devices
 from webhook.policy.model import Reaction, Share
-from webhook.policy.reactions import ReactionLevel, level_of
 
 NAMED_MAX: Final = 10
 """Devices that a text names; of more it says how many."""

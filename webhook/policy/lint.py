@@ -16,6 +16,7 @@ from webhook.api.meta import format_time
 from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, covers
+from webhook.policy.limits import REACTION_KEY
 from webhook.policy.lockout import denies_masters, service_account, untrusted
 from webhook.policy.match import Matcher, Placement
 from webhook.policy.model import (
@@ -33,7 +34,6 @@ from webhook.policy.model import (
 )
 from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
-from webhook.policy.reactions import REACTION_KEY
 from webhook.policy.schema import PHASE
 from webhook.policy.windows import minutes_text
 

@@ -22,7 +22,7 @@ from tests.controlplane.versions import GROUP
 from webhook.api.rules import EXPIRES_AT, HARDWARE_LABEL, NOT_BEFORE, PATCH_LABEL, REACTION, REASONS, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.targets import DeviceId, rule_name
-from webhook.policy.reactions import reaction_rule_name
+from webhook.policy.limits import reaction_rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,8 @@ from tests.unit.admission.test_written_rules import (
 from webhook.admission.chain import validate
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, REACTION, REASONS
 from webhook.inventory.targets import DeviceId
+from webhook.policy.limits import reaction_rule_name
 from webhook.policy.model import PolicyMode
-from webhook.policy.reactions import reaction_rule_name
 
 LEAVE_OUT: Final = (
     "; leave out labels devicetaint.io/patch and devicetaint.io/hardware-of, and the owner reference that controls it"

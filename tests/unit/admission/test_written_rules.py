@@ -29,6 +29,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.state import Inventory, Sight
 from webhook.inventory.targets import rule_name
 from webhook.policy.decide import Judge
+from webhook.policy.limits import REACTION_KEY
 from webhook.policy.model import (
     Action,
     ImpactLimits,
@@ -40,7 +41,6 @@ from webhook.policy.model import (
     Rule,
     Softening,
 )
-from webhook.policy.reactions import REACTION_KEY
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision

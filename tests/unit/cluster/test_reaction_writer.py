@@ -18,7 +18,7 @@ from webhook.cluster.patch_writer import PatchWriter, ReactionWriter
 from webhook.patches.reactions import ReactionWrite
 from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId
 from webhook.patches.stored import StoredRule
-from webhook.policy.reactions import REACTION_KEY, ReactionLevel
+from webhook.policy.limits import REACTION_KEY, ReactionLevel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,7 +17,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.daemons import reaction_keeper
 from webhook.inventory.targets import DeviceId
 from webhook.patches.stored import StoredRule
-from webhook.policy.reactions import reaction_rule_name
+from webhook.policy.limits import reaction_rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.inventory.impact import Taint, impact_of, impact_on_users
 from webhook.inventory.pools import in_steps
 from webhook.inventory.targets import DeviceNames, Extent
-from webhook.policy.impact_limits import protected_among
+from webhook.policy.limits import protected_among
 from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
 from webhook.policy.ports import NO_NAMES
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.patches.reacting import DRIVER, KEY, MINUTES_5, Cluster, make_reaction, make_signal, make_slice
 from webhook.patches.reactions import NAMED_MAX
+from webhook.policy.limits import ReactionLevel
 from webhook.policy.model import Share
-from webhook.policy.reactions import ReactionLevel
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice

@@ -27,7 +27,7 @@ from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.inventory.targets import DeviceId
 from webhook.patches.reactions import react
 from webhook.patches.reasons import FirstSights, ReactionReason, ReactionRule, ReasonId, noted_on
-from webhook.policy.reactions import REACTION_KEY, ReactionLevel, reaction_rule_name
+from webhook.policy.limits import REACTION_KEY, ReactionLevel, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
 WELL = make_slice({"gpu-0": (), "gpu-1": ()})

@@ -23,7 +23,7 @@ from tests.unit.patches.reacting import (
 from webhook.api.slices import SliceTaint
 from webhook.patches.reactions import quiet_seconds
 from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReasonId
-from webhook.policy.reactions import ReactionLevel, may_come_of_reactions, reaction_rule_name
+from webhook.policy.limits import ReactionLevel, may_come_of_reactions, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
 WELL = make_slice({"gpu-0": (), "gpu-1": ()})

@@ -21,8 +21,8 @@ from webhook.patches.reasons import (
     ReasonId,
     noted_on,
 )
+from webhook.policy.limits import REACTION_KEY, ReactionLevel, may_come_of_reactions, reaction_rule_name
 from webhook.policy.model import Reaction
-from webhook.policy.reactions import REACTION_KEY, ReactionLevel, may_come_of_reactions, reaction_rule_name
 
 REASONS = "devicetaint.io/reasons"
 DESCRIPTION = "devicetaint.io/description"

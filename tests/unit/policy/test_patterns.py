@@ -13,7 +13,7 @@ from tests.builders import NOW
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry, make_exception, policy_of
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import unchecked
-from webhook.policy.impact_limits import limits_for
+from webhook.policy.limits import limits_for
 from webhook.policy.match import Placement, Scope, Target
 from webhook.policy.patterns import FEW_TEXTS, Glob, Texts, TextSet
 from webhook.policy.ports import Requester

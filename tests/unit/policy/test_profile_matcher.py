@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from webhook.policy.limits import PodFacts, ProfileMatcher
 from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch
 from webhook.policy.ports import NamespaceFacts
-from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 
 TRAIN = NamespaceMatch(("train-*",))
 TIER = NamespaceMatch(labels=(("tier", "low"),))

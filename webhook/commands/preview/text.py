@@ -41,8 +41,8 @@ from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames, can_judge
 from webhook.patches.covering import RULES_MAX
 from webhook.patches.patching import PatchFault
+from webhook.policy.limits import PodFacts, ProfileMatcher
 from webhook.policy.model import Policy
-from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.windows import Leaving, fit_texts, has_windows, windows_text
 
 _T = TypeVar("_T")
