@@ -22,9 +22,8 @@ from webhook.admission.claim_view import REQUESTED_BY
 from webhook.certificates.authority import Authority
 from webhook.certificates.settings import TLSVersion
 from webhook.inventory.state import Sight
-from webhook.policy.decide import Judge
+from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
-from webhook.policy.store import PolicyStore
 from webhook.server.state import AssumedRules, ReviewState
 
 if TYPE_CHECKING:

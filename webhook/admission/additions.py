@@ -21,7 +21,7 @@ from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.taints import DeviceToleration
-from webhook.policy.defaults import defaults_for, rendered
+from webhook.policy.decide import defaults_for, rendered
 from webhook.policy.evaluation import Once, Variables
 from webhook.policy.match import Scope
 from webhook.policy.model import UnknownAuthor

@@ -46,10 +46,9 @@ from webhook.eviction.modes import (
 from webhook.eviction.ports import Ceiling, Dependencies
 from webhook.eviction.profiles import Profile, Profiles, classes_of
 from webhook.flowcontrol.rates import Backoff
-from webhook.policy.decide import BUILTIN_JUDGE
+from webhook.policy.decide import BUILTIN_JUDGE, PolicyState
 from webhook.policy.limits import protected_among
 from webhook.policy.model import InTreeEvictor
-from webhook.policy.store import PolicyState
 from webhook.runtime import LoopMonitor, Stage, Stages
 from webhook.telemetry.workers import AuditMetrics, EvictionMetrics
 

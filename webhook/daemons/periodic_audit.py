@@ -25,8 +25,8 @@ from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.list_pages import listed, pages
 from webhook.cluster.client.rest import Cluster
 from webhook.flowcontrol.loop import Again, Loop
+from webhook.policy.decide import PolicyState, PolicyStore
 from webhook.policy.ports import NamespaceFacts
-from webhook.policy.store import PolicyState, PolicyStore
 from webhook.telemetry.workers import AuditMetrics
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,9 @@ from webhook.api.field import FieldError, Path
 from webhook.api.meta import format_time
 from webhook.files import text_of
 from webhook.flowcontrol.loop import Again, LastingFault, Loop
-from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.decide import BUILTIN_JUDGE, Judge, PolicyStore
 from webhook.policy.document import Loaded
 from webhook.policy.model import DEFAULT_RULE, Policy
-from webhook.policy.store import PolicyStore
 from webhook.telemetry.reviews import PolicyMetrics
 
 Read = Callable[[str, Path], Loaded]

@@ -33,10 +33,9 @@ from webhook.daemons.policy_loader import PolicyLoader, watch_file
 from webhook.files import text_of
 from webhook.flowcontrol.loop import Throttle, together
 from webhook.flowcontrol.rates import Clock
-from webhook.policy.decide import BUILTIN_JUDGE
+from webhook.policy.decide import BUILTIN_JUDGE, PolicyStore
 from webhook.policy.document import Loaded
 from webhook.policy.model import Policy
-from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health

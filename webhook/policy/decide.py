@@ -1,18 +1,19 @@
-"""Which rule decides a toleration, a request or a taint.
+"""Which rule decides a toleration, a request or a taint, what `defaultTolerations` adds, and which policy is in use.
 
 A `Judge` is a compiled policy. It caches which rules apply to a requester in a namespace, and evaluations by those
-rules, class and toleration, because a cluster asks for the same few all the time. The cache changes no result.
+rules, class and toleration, because a cluster asks for the same few all the time. The cache changes no result. A
+`PolicyStore` holds the judge in use: one loader writes it, everything else reads and follows it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import compress
 from typing import Final, NamedTuple
 
-from webhook.api.taints import DeviceTaint, DeviceToleration
+from webhook.api.taints import EQUAL, EXISTS, DeviceTaint, DeviceToleration
 from webhook.inventory.pools import Check, unchecked
 from webhook.policy.evaluation import (
     AppliedRules,
@@ -27,7 +28,7 @@ from webhook.policy.evaluation import (
 )
 from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, positions
 from webhook.policy.match import Matcher, Placement, Scope, Target
-from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
+from webhook.policy.model import BUILTIN, DEFAULT_RULE, TOLERATIONS_MAX, Action, Policy, PolicyMode, Rule, Subject
 from webhook.policy.ports import Requester
 
 _REMEMBERED: Final = 8192
@@ -291,3 +292,128 @@ def _worth_remembering(scope: Scope) -> bool:
 
 BUILTIN_JUDGE: Final = Judge()
 """Decides where no policy document is set."""
+
+
+# --- default tolerations ------------------------------------------------------------------------
+
+
+def defaults_for(  # noqa: PLR0913 -- the last by name
+    judge: Judge,
+    scope: Scope,
+    target: Target,
+    present: Iterable[DeviceToleration],
+    now: datetime,
+    variables: Callable[[DeviceToleration | None], Variables],
+    *,
+    check: Check = unchecked,
+) -> tuple[DeviceToleration, ...]:
+    """Return what to add to a request that has the tolerations `present`; nothing that the policy itself would refuse.
+
+    As with Kubernetes' DefaultTolerationSeconds for nodes, an entry is left out if the request has a toleration, of its
+    own or added before, for a taint that it would tolerate; so adding twice is adding once. `variables` gives those of
+    `when`, for a toleration or for none.
+    """
+    known = list(present)
+    added: list[DeviceToleration] = []
+    for toleration in judge.defaults(scope, target, variables(None), check):
+        if len(known) >= TOLERATIONS_MAX:
+            break
+        if any(overlap(toleration, other) for other in known):
+            continue
+        hits = judge.on_toleration(scope, target, toleration, now, variables(toleration), check)
+        if any(hit.action is Action.DENY for hit in hits):
+            continue
+        known.append(toleration)
+        added.append(toleration)
+    return tuple(added)
+
+
+def overlap(one: DeviceToleration, other: DeviceToleration) -> bool:
+    """Return whether there is a taint that both tolerate."""
+    return (
+        (not one.key or not other.key or one.key == other.key)
+        and (not one.effect or not other.effect or one.effect == other.effect)
+        and (EXISTS in {one.operator, other.operator} or one.value == other.value)
+    )
+
+
+def rendered(toleration: DeviceToleration) -> dict[str, str | int]:
+    """The toleration as a manifest has it, without empty fields."""
+    fields: dict[str, str | int] = {}
+    if toleration.key:
+        fields["key"] = toleration.key
+    fields["operator"] = toleration.operator or EQUAL
+    if toleration.value:
+        fields["value"] = toleration.value
+    if toleration.effect:
+        fields["effect"] = toleration.effect
+    if toleration.toleration_seconds is not None:
+        fields["tolerationSeconds"] = toleration.toleration_seconds
+    return fields
+
+
+# --- the policy in use --------------------------------------------------------------------------
+
+
+class PolicyState(NamedTuple):
+    """What the store holds at one moment."""
+
+    active: Judge = BUILTIN_JUDGE
+    """The policy in use; the built-in one until a document was loaded."""
+    candidate: Judge | None = None
+    """The policy that is compared with it; None if there is none."""
+    loaded: bool = False
+    """Whether the first document was looked at, whatever came of it; also true if there is no document."""
+    failure: str = ""
+    """Why the document last written is not in use; empty if it is."""
+
+
+Subscriber = Callable[[PolicyState, PolicyState], None]
+"""Called with the state before and after a change. It must not block, raise, or write to the store."""
+
+
+class PolicyStore:
+    """Holds one `PolicyState`, replaced whole at each change. One thread writes; any thread may read."""
+
+    def __init__(self, active: Judge = BUILTIN_JUDGE, candidate: Judge | None = None) -> None:
+        self._state = PolicyState(active, candidate)
+        self._subscribers: list[Subscriber] = []
+
+    @property
+    def state(self) -> PolicyState:
+        """Everything at once: fields that belong together must come from one state."""
+        return self._state
+
+    @property
+    def active(self) -> Judge:
+        """The policy in use."""
+        return self._state.active
+
+    @property
+    def candidate(self) -> Judge | None:
+        """The policy that is compared with it; None if there is none."""
+        return self._state.candidate
+
+    def use(self, judge: Judge) -> None:
+        """Makes this the active policy."""
+        self._replace(self._state._replace(active=judge, loaded=True, failure=""))
+
+    def reject(self, why: str) -> None:
+        """Keeps the active policy: there is a newer document, and it cannot be used."""
+        self._replace(self._state._replace(loaded=True, failure=why))
+
+    def use_candidate(self, judge: Judge | None) -> None:
+        """Makes this the candidate; None ends the comparison."""
+        self._replace(self._state._replace(candidate=judge))
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Calls this at each change from now on; subscribers are called in the order in which they came."""
+        self._subscribers.append(subscriber)
+
+    def _replace(self, new: PolicyState) -> None:
+        old = self._state
+        if new == old:
+            return
+        self._state = new
+        for subscriber in self._subscribers:
+            subscriber(old, new)

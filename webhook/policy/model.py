@@ -21,6 +21,8 @@ DEFAULT_RULE: Final = "default"
 """The name of the policy's default among the rules. Exceptions may list it."""
 CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+TOLERATIONS_MAX: Final = 16
+"""Entries in a list of tolerations (L-8), by the documents; validation/documented.py, next door, has it too."""
 UTC_ZONE: Final = "UTC"
 """The zone of windows that name none."""
 

@@ -17,10 +17,9 @@ from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import Cluster
 from webhook.daemons.periodic_audit import AuditSources, periodic_audit
-from webhook.policy.decide import Judge
+from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.document import load
 from webhook.policy.ports import NamespaceFacts
-from webhook.policy.store import PolicyStore
 from webhook.telemetry.workers import AuditMetrics
 
 if TYPE_CHECKING:

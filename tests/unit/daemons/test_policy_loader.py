@@ -14,7 +14,7 @@ from tests.builders import NOW
 from webhook.api.meta import format_time
 from webhook.commands.shared.policy_files import read_policy
 from webhook.daemons.policy_loader import PolicyLoader, watch_file
-from webhook.policy.store import PolicyStore
+from webhook.policy.decide import PolicyStore
 from webhook.telemetry.reviews import PolicyMetrics
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch
-from webhook.policy.decide import Judge
-from webhook.policy.store import PolicyStore
+from webhook.policy.decide import Judge, PolicyStore
 from webhook.telemetry.reviews import PolicyMetrics
 from webhook.telemetry.workers import AuditMetrics, PatchMetrics, ReactionMetrics
 

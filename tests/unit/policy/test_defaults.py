@@ -7,7 +7,7 @@ import pytest
 from tests.builders import NOW
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.api.taints import EXISTS, DeviceToleration
-from webhook.policy.defaults import defaults_for, overlap, rendered
+from webhook.policy.decide import defaults_for, overlap, rendered
 from webhook.policy.match import Scope, Target
 from webhook.policy.ports import Requester
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.policy.documents import judge_of
-from webhook.policy.decide import BUILTIN_JUDGE
-from webhook.policy.store import PolicyState, PolicyStore
+from webhook.policy.decide import BUILTIN_JUDGE, PolicyState, PolicyStore
 
 ONE, OTHER = judge_of(), judge_of()
 

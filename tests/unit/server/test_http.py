@@ -14,9 +14,9 @@ from tests.unit.policy.documents import judge_of, make_entry
 from tests.unit.server.asking import CLAIM, DRIVERS, NO_TEAM, ONLY_GPUS, Cluster, ask, reviewed
 from webhook.admission.context import OutOfTime
 from webhook.api.field import Path, required
+from webhook.policy.decide import PolicyStore
 from webhook.policy.document import Loaded
 from webhook.policy.ports import KnownNames
-from webhook.policy.store import PolicyStore
 from webhook.server.http import Reviews, check_names, timeout_seconds
 from webhook.server.responses import RequestRefused
 from webhook.server.settings import ReviewSettings

@@ -15,7 +15,7 @@ from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.walks import walk_lines
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row, line, visible
 from webhook.files.spots import Position
-from webhook.policy.defaults import rendered
+from webhook.policy.decide import rendered
 from webhook.policy.model import Policy
 from webhook.policy.suites import FIGURES, Expectation, Word
 

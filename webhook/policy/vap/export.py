@@ -16,6 +16,7 @@ from webhook.policy.coverage import apart
 from webhook.policy.model import (
     DEFAULT_RULE,
     NAMESPACE_NAME_LABEL,
+    TOLERATIONS_MAX,
     Action,
     Match,
     Policy,
@@ -289,8 +290,6 @@ def _no_toleration(refusing: CelMatch, excused: Sequence[str]) -> str:
 
 # --- beside the rules ----------------------------------------------------------------------------
 
-_MAX_TOLERATIONS: Final = 16
-"""In a list, by the documents; validation/documented.py, which is next door, has the same number."""
 _LABELS_GROUP, _LABELS_RESOURCE, _LABELS_VERB = "policy.devicetaint.io", "trustednamespacelabels", "set"
 """What RBAC grants to those who may set trusted labels; there is no such resource, and none is needed."""
 _GUARD: Final = "impact"
@@ -299,8 +298,8 @@ _DOCUMENTED: Final = "documentedRules"
 
 def documented_validations() -> Iterator[Validation]:
     """The documented rules on tolerations."""
-    counted = f"has(asked.tolerations) && size(asked.tolerations) > {_MAX_TOLERATIONS}"
-    text = f"must have at most {_MAX_TOLERATIONS} tolerations in a list"
+    counted = f"has(asked.tolerations) && size(asked.tolerations) > {TOLERATIONS_MAX}"
+    text = f"must have at most {TOLERATIONS_MAX} tolerations in a list"
     yield Validation(_DOCUMENTED, no_request(TRUE, counted), f"{text} ({_DOCUMENTED})", ALTERNATIVES_MOST)
     keyless = (
         "has(asked.tolerations) && asked.tolerations.exists(t,\n"

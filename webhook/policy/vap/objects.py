@@ -19,7 +19,7 @@ from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import OWN_NAMESPACE, PROGRAM
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.model import NAMESPACE_NAME_LABEL, Policy, PolicyMode
+from webhook.policy.model import NAMESPACE_NAME_LABEL, TOLERATIONS_MAX, Policy, PolicyMode
 from webhook.policy.vap.cel import all_of, listed, not_
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
@@ -34,8 +34,7 @@ EXPORT_LABELS: Final = {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/co
 _SCHEDULER: Final = "system:kube-scheduler"
 ALTERNATIVES_MOST: Final = 32 * 8
 """In one claim: 32 requests with 8 alternatives each (k8s.io/api/resource/v1)."""
-TOLERATIONS_MOST: Final = 16 * ALTERNATIVES_MOST
-"""As documented, 16 for each."""
+TOLERATIONS_MOST: Final = TOLERATIONS_MAX * ALTERNATIVES_MOST
 CALL_MOST: Final = 900_000
 POLICY_MOST: Final = 8_000_000
 """What one expression, and all of a policy, may cost, less a tenth and a fifth for what is not counted here: loops
