@@ -20,8 +20,8 @@ from webhook.policy.vap.export import Coverage, export
 if TYPE_CHECKING:
     from tests.controlplane.client import Client, Reply
     from tests.controlplane.plane import ControlPlane
+    from webhook.policy.match import KnownNames, Requester
     from webhook.policy.model import Policy
-    from webhook.policy.ports import KnownNames, Requester
     from webhook.policy.vap.export import Export
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from tests.controlplane.processes import wait_until
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.commands import audit
 from webhook.commands.shared import snapshot
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

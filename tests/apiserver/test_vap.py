@@ -37,6 +37,7 @@ from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands import export_vap
+from webhook.policy.match import Requester
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
     Action,
@@ -48,7 +49,6 @@ from webhook.policy.model import (
     TaintMatch,
     TolerationMatch,
 )
-from webhook.policy.ports import Requester
 from webhook.policy.vap.export import Coverage
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from tests.properties.policies import (
     value_patterns,
 )
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
+from webhook.policy.match import KnownNames, Requester
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
     NAMESPACE_NAME_LABEL,
@@ -36,7 +37,6 @@ from webhook.policy.model import (
     TaintMatch,
     UnknownAuthor,
 )
-from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

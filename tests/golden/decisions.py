@@ -23,7 +23,7 @@ from webhook.api.field import Path as FieldPath
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

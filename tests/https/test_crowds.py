@@ -16,7 +16,7 @@ from tests.https.conftest import QUICK_END
 from tests.https.serving import SECONDS, Server, post
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.policy.document import Loaded
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 from webhook.server.settings import ReviewSettings
 
 if TYPE_CHECKING:

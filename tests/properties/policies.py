@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW
 from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceToleration
-from webhook.policy.match import Scope, Target
+from webhook.policy.match import NamespaceFacts, Requester, Scope, Target
 from webhook.policy.model import (
     Action,
     Match,
@@ -22,7 +22,6 @@ from webhook.policy.model import (
     Subject,
     TolerationMatch,
 )
-from webhook.policy.ports import NamespaceFacts, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

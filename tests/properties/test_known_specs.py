@@ -19,7 +19,7 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.known_specs import KNOWN
 from webhook.admission.review import BadReview, decode_review
 from webhook.policy.decide import Judge
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 from webhook.validation.releases import RELEASES
 
 if TYPE_CHECKING:

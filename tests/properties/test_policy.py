@@ -31,9 +31,8 @@ from tests.properties.policies import (
 from tests.unit.policy.documents import on_request
 from webhook.policy import decide
 from webhook.policy.decide import Judge
-from webhook.policy.match import Scope, Target, TolerationMatcher
+from webhook.policy.match import Glob, Scope, Target, TextSet, TolerationMatcher
 from webhook.policy.model import DEFAULT_RULE, Action, Match, Policy, PolicyException, Rule, Subject
-from webhook.policy.patterns import Glob, TextSet
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -23,9 +23,8 @@ from webhook.files.yaml_documents import yaml_documents
 from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded, load
 from webhook.policy.lint import expiring
-from webhook.policy.match import Scope, Target
+from webhook.policy.match import NamespaceFacts, Requester, Scope, Target
 from webhook.policy.model import NAMESPACE_NAME_LABEL
-from webhook.policy.ports import NamespaceFacts, Requester
 from webhook.policy.schema import MAX_ERRORS, MAX_VALUES, schema
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from webhook.api.decode import Reader
 from webhook.api.taints import EQUAL
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
+from webhook.policy.match import KnownNames, Requester
 from webhook.policy.model import CLAIM_CONTROLLER, DEFAULT_RULE, Action, PolicyException, PolicyMode, UnknownAuthor
-from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
     from datetime import datetime

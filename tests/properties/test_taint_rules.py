@@ -11,9 +11,8 @@ from tests.builders import NOW
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, apart
 from webhook.policy.decide import Judge
-from webhook.policy.match import Matcher, Placement
+from webhook.policy.match import Matcher, Placement, Requester
 from webhook.policy.model import Action, Match, Policy, PolicyException, Rule, TaintMatch
-from webhook.policy.ports import Requester
 from webhook.policy.vap.cel import taint_condition
 
 if TYPE_CHECKING:

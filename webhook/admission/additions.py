@@ -23,9 +23,8 @@ from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.taints import DeviceToleration
 from webhook.policy.decide import defaults_for, rendered
 from webhook.policy.evaluation import Once, Variables
-from webhook.policy.match import Scope
+from webhook.policy.match import Requester, Scope
 from webhook.policy.model import UnknownAuthor
-from webhook.policy.ports import Requester
 from webhook.validation.claims import Asked, everything_asked
 
 Object = ResourceClaim | ResourceClaimTemplate

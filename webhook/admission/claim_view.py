@@ -16,8 +16,7 @@ from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaim, ResourceClaimTe
 from webhook.api.field import JSON
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL, DeviceToleration
-from webhook.policy.match import Scope, Target
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester, Scope, Target
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, Asked, everything_asked
 
 REQUESTED_BY: Final = f"{OWN_GROUP}/requested-by"

@@ -31,8 +31,8 @@ from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.patches.patch_reach import nominal_rules
 from webhook.policy.limits import limits_for, may_confirm
+from webhook.policy.match import ANONYMOUS, Requester
 from webhook.policy.model import ImpactSettings
-from webhook.policy.ports import ANONYMOUS, Requester
 
 _VERSION: Final = "v1"
 _TEXT_MOST: Final = 131_072

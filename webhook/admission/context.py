@@ -20,8 +20,8 @@ from webhook.patches.patch_reach import KnownPatches
 from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
+from webhook.policy.match import NO_NAMES, ClusterNames
 from webhook.policy.model import InTreeEvictor, Policy
-from webhook.policy.ports import NO_NAMES, ClusterNames
 from webhook.validation.releases import NEWEST, Release
 
 HURRY_SECONDS: Final = 0.002

@@ -39,8 +39,8 @@ from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames
 from webhook.policy.limits import limits_for, protected_among
+from webhook.policy.match import Requester
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Softening
-from webhook.policy.ports import Requester
 
 AT_ONCE: Final = 3
 """Replicas whose /mutate may each leave rules of one instant as NoExecute, up to the limit, before they know of each

@@ -35,9 +35,8 @@ from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.decide import Judge
 from webhook.policy.evaluation import RuleHit
 from webhook.policy.explain import ClaimQuestion, Considered, TaintQuestion, considered
-from webhook.policy.match import Scope
+from webhook.policy.match import Requester, Scope
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Subject, UnknownAuthor
-from webhook.policy.ports import Requester
 
 MAX_FINDINGS: Final = 1000
 """Findings of the policy on one object that are reported."""

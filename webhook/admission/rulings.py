@@ -22,9 +22,8 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
 from webhook.policy.decide import Judge
 from webhook.policy.evaluation import Evaluation, Once, RuleHit
-from webhook.policy.match import Placement, Scope, Target
+from webhook.policy.match import Placement, Requester, Scope, Target
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Subject, UnknownAuthor
-from webhook.policy.ports import Requester
 from webhook.validation.documented import TOLERATIONS_MAX
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"

@@ -55,8 +55,8 @@ from webhook.files.spots import NOWHERE, find
 from webhook.inventory.impact import Taint, impact_of, impact_on_devices
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.match import asks_who
 from webhook.policy.model import Policy
-from webhook.policy.ports import asks_who
 from webhook.validation.rules import SELECTOR, TAINT
 
 _LINES: Final = 200

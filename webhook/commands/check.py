@@ -22,8 +22,8 @@ from webhook.files.manifests import Dump
 from webhook.files.read import File, read, shown
 from webhook.files.report import FORMATS, Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.match import NO_NAMES, KnownNames, asks_who, authenticated
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.ports import NO_NAMES, KnownNames, asks_who, authenticated
 
 
 def run(arguments: Sequence[str]) -> int:

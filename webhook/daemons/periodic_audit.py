@@ -26,7 +26,7 @@ from webhook.cluster.client.list_pages import listed, pages
 from webhook.cluster.client.rest import Cluster
 from webhook.flowcontrol.loop import Again, Loop
 from webhook.policy.decide import PolicyState, PolicyStore
-from webhook.policy.ports import NamespaceFacts
+from webhook.policy.match import NamespaceFacts
 from webhook.telemetry.workers import AuditMetrics
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from webhook.inventory.gangs import Gang, GangSizes, gang_in
 from webhook.inventory.impact import KnownPods
 from webhook.inventory.preview import OutcomeReason
 from webhook.inventory.state import Inventory, InventoryObject
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, Policy
-from webhook.policy.ports import NamespaceFacts
 
 EXEMPTIONS: Final = {
     StepReason.MIRROR: OutcomeReason.MIRROR_POD,

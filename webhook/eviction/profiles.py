@@ -12,8 +12,8 @@ from webhook.api.pods import Pod
 from webhook.inventory.gangs import gang_in, root_owner
 from webhook.inventory.state import Inventory, claim_keys
 from webhook.policy.limits import PodFacts, ProfileMatcher
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, Share
-from webhook.policy.ports import NamespaceFacts
 
 
 class Profile(NamedTuple):

@@ -20,8 +20,8 @@ from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.pools import Check, Pools, in_steps, unchecked
 from webhook.inventory.targets import DeviceId, number_of, numbered
 from webhook.policy.limits import REACTION_KEY, ReactionLevel, level_of_rule, reaction_rule_name, written_by_reaction
+from webhook.policy.match import TextSet
 from webhook.policy.model import Reaction
-from webhook.policy.patterns import TextSet
 
 REACTION_LABELS: Final = {REACTION: "true"}
 REASONS_MAX: Final = 16

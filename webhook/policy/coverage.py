@@ -12,9 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.match import EFFECTS
+from webhook.policy.match import EFFECTS, TextSet
 from webhook.policy.model import Action, Match, NamespaceMatch, RequesterMatch, Rule, TaintMatch, TolerationMatch
-from webhook.policy.patterns import TextSet
 
 _DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
 _EMPTYING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})

@@ -27,9 +27,8 @@ from webhook.policy.evaluation import (
     when_holds,
 )
 from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, positions
-from webhook.policy.match import Matcher, Placement, Scope, Target
+from webhook.policy.match import Matcher, Placement, Requester, Scope, Target
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, TOLERATIONS_MAX, Action, Policy, PolicyMode, Rule, Subject
-from webhook.policy.ports import Requester
 
 _REMEMBERED: Final = 8192
 """Scopes, sets of rules and evaluations that a judge keeps. When there are more, the memory is emptied."""

@@ -15,7 +15,7 @@ from webhook.api.rules import EVICT
 from webhook.api.taints import EXISTS, NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.policy.decide import Judge
 from webhook.policy.evaluation import CompiledException, RuleHit, Variables, hit_of, when_holds
-from webhook.policy.match import Matcher, Miss, Placement, Scope, Target, Trace
+from webhook.policy.match import Matcher, Miss, Placement, Requester, Scope, Target, Trace
 from webhook.policy.model import (
     Action,
     Match,
@@ -27,7 +27,6 @@ from webhook.policy.model import (
     TaintMatch,
     TolerationMatch,
 )
-from webhook.policy.ports import Requester
 
 
 class Unmet(NamedTuple):

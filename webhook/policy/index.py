@@ -13,8 +13,7 @@ from typing import Final
 
 from webhook.api.remembered import remembered
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
-from webhook.policy.match import Matcher, Placement, Scope, Target, TolerationMatcher
-from webhook.policy.patterns import FEW_TEXTS, Glob, TextSet
+from webhook.policy.match import FEW_TEXTS, Glob, Matcher, Placement, Scope, Target, TextSet, TolerationMatcher
 
 _REMEMBERED_TEXTS: Final = 1024
 _EVERYTHING: Final = TextSet(())

@@ -16,7 +16,7 @@ from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.targets import DeviceId, number_of
-from webhook.policy.match import LabelMatcher, NamespaceMatcher, RequesterMatcher
+from webhook.policy.match import LabelMatcher, NamespaceFacts, NamespaceMatcher, Requester, RequesterMatcher, TextSet
 from webhook.policy.model import (
     EvictionProfile,
     ImpactLimits,
@@ -26,8 +26,6 @@ from webhook.policy.model import (
     RequesterMatch,
     Share,
 )
-from webhook.policy.patterns import TextSet
-from webhook.policy.ports import NamespaceFacts, Requester
 
 NO_LIMITS: Final = ImpactLimits()
 _NAMESPACES_BETWEEN_CHECKS: Final = 100

@@ -17,8 +17,8 @@ from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.limits import REACTION_KEY
-from webhook.policy.lockout import denies_masters, service_account, untrusted
-from webhook.policy.match import Matcher, Placement
+from webhook.policy.lockout import denies_masters, untrusted
+from webhook.policy.match import Matcher, Placement, Requester, TextSet, authenticated
 from webhook.policy.model import (
     ANYTHING,
     DEFAULT_RULE,
@@ -32,8 +32,6 @@ from webhook.policy.model import (
     Rule,
     Subject,
 )
-from webhook.policy.patterns import TextSet
-from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
 from webhook.policy.windows import minutes_text
 
@@ -76,7 +74,9 @@ def warnings(
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
     yield from _number_warnings(policy, at)
-    yield from _reaction_warnings(policy, at.child("reactions"), service_account(namespace, PATCH_ACCOUNT))
+    yield from _reaction_warnings(
+        policy, at.child("reactions"), authenticated(f"system:serviceaccount:{namespace}:{PATCH_ACCOUNT}")
+    )
 
 
 def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from webhook.api.field import FieldError, Path, forbidden
 from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
-from webhook.policy.match import EFFECTS, RequesterMatcher
+from webhook.policy.match import EFFECTS, Requester, RequesterMatcher, TextSet, authenticated
 from webhook.policy.model import (
     ANYTHING,
     CLAIM_CONTROLLER,
@@ -25,20 +25,13 @@ from webhook.policy.model import (
     Subject,
     TaintMatch,
 )
-from webhook.policy.patterns import TextSet
-from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
 
 _ACCOUNT: Final = "system:serviceaccount:"
 _ACCOUNTS: Final = "system:serviceaccounts"
 
 
-def service_account(namespace: str, name: str) -> Requester:
-    """A service account as the API server authenticates it."""
-    return Requester(f"{_ACCOUNT}{namespace}:{name}", (_ACCOUNTS, f"{_ACCOUNTS}:{namespace}", "system:authenticated"))
-
-
-_CONTROLLER: Final = service_account("kube-system", "resource-claim-controller")
+_CONTROLLER: Final = authenticated(CLAIM_CONTROLLER)
 MASTERS: Final = Requester("admin", ("system:masters", "system:authenticated"))
 _ALIKE: Final = 0.9
 """Other controllers of kube-system have names that are up to 0.85 alike."""
@@ -54,7 +47,7 @@ def lockouts(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[FieldError]:
     """Errors for rules that would lock out a vital client. `namespace` has our own service accounts."""
-    evictor = service_account(namespace, WORKER)
+    evictor = authenticated(f"{_ACCOUNT}{namespace}:{WORKER}")
     ours = {
         f"{_ACCOUNT}{namespace}:{PROGRAM}": "which is this webhook",
         evictor.username: "which turns rules that expire to effect None",

@@ -1,27 +1,250 @@
-"""A rule's match, compiled: names, namespaces, requesters, sets of taints, and the whole of a match.
+"""What rules look at, and a rule's match, compiled: patterns, names, requesters, sets of taints, the whole of a match.
 
 Rules that refuse (deny, warn, audit) match a set that *intersects* theirs, and unknown facts; rules that allow match a
 set that they *contain*, and no unknown facts.
 
 With a trace, a match looks at all of its fields, adds those that do not hold to the trace in the order of the
-document, and holds if the trace is empty.
+document, and holds if the trace is empty. Matching a pattern takes time linear in the length of the text times its own,
+however many stars it has.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from webhook.api.rules import DeviceSelector
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
-from webhook.inventory.pools import Check, unchecked
-from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
-from webhook.policy.patterns import FEW_TEXTS, TextSet
-from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.inventory.pools import Check, in_steps, unchecked
+from webhook.policy.model import LabelMatch, Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 """What an effect can be; a toleration without one tolerates all of them (L-5)."""
+FEW_TEXTS: Final = 64
+"""Up to that many texts are compared with each pattern one by one, which is quicker than sorting them."""
+ANONYMOUS: Final = "system:anonymous"
+_SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
+_VARIABLE: Final = re.compile(r"\brequester\b")
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+
+
+# --- patterns ------------------------------------------------------------------------------------
+
+
+class Glob:
+    """A pattern with `*` (any text, also none) and `?` (one character)."""
+
+    __slots__ = ("_first", "_last", "_last_length", "_middle", "longest", "prefix", "suffix")
+
+    def __init__(self, pattern: str) -> None:
+        pieces = re.split(r"[*?]", pattern)
+        self.prefix = pieces[0]
+        """The letters before the first wildcard: every text that matches begins with them."""
+        self.suffix = pieces[-1]
+        """The letters after the last one: every text that matches ends with them."""
+        self.longest = max(pieces, key=len)
+        """The longest of all letters between wildcards: every text that matches has them."""
+        first, *rest = re.sub(r"\*+", "*", pattern).split("*")
+        self._first = _piece(first)
+        self._last = _piece(rest[-1]) if rest else None
+        self._last_length = len(rest[-1]) if rest else 0
+        self._middle = [_piece(piece) for piece in rest[:-1]]
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text fits the pattern. Pieces go as far left as they can: if any places fit, these do."""
+        first = self._first.match(text)
+        if first is None:
+            return False
+        at, last = first.end(), self._last
+        if last is None:
+            return at == len(text)
+        for piece in self._middle:
+            found = piece.search(text, at)
+            if found is None:
+                return False
+            at = found.end()
+        # a piece has a fixed length, so there is only one place where the last one can end the text
+        start = len(text) - self._last_length
+        return start >= at and last.match(text, start) is not None
+
+
+def _piece(text: str) -> re.Pattern[str]:
+    return re.compile("".join("." if character == "?" else re.escape(character) for character in text), re.DOTALL)
+
+
+class TextSet:
+    """The texts that match one of some patterns. An empty list of patterns stands for every text."""
+
+    __slots__ = ("everything", "exact", "globs")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = list(patterns)
+        self.everything = not patterns or any(pattern and not pattern.strip("*") for pattern in patterns)
+        self.exact = frozenset(pattern for pattern in patterns if "*" not in pattern and "?" not in pattern)
+        self.globs = [Glob(pattern) for pattern in patterns if pattern not in self.exact]
+
+    def holds(self, text: str) -> bool:
+        """Return whether the text is in the set."""
+        return self.everything or text in self.exact or any(glob.matches(text) for glob in self.globs)
+
+    def holds_any(self, texts: Iterable[str]) -> bool:
+        """Return whether any of the texts is in the set."""
+        return any(self.holds(text) for text in texts)
+
+    def holds_any_of(self, texts: Texts, check: Check) -> bool:
+        """Return whether any of many texts is in the set."""
+        check()
+        if self.everything:
+            return bool(texts)
+        if not self.exact.isdisjoint(texts.all):
+            return True
+        return any(glob.matches(text) for glob in self.globs for text in in_steps(texts.like(glob, check), check))
+
+
+class Texts:
+    """Many texts, sorted so that few of them need be compared with a pattern."""
+
+    __slots__ = ("_backwards", "_forwards", "_whole", "all")
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.all = frozenset(texts)
+        self._forwards = sorted(self.all)
+        self._backwards = sorted(text[::-1] for text in self.all)
+        self._whole = "\n".join(self._forwards)
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    def like(self, glob: Glob, check: Check) -> Iterable[str]:
+        """Those that may match a pattern, and always those that do. `check` is called before each look at all texts."""
+        if glob.longest not in self._whole:
+            return ()
+        texts = _beginning(self._forwards, glob.prefix)
+        ending = _beginning(self._backwards, glob.suffix[::-1])
+        if len(ending) < len(texts):
+            texts = [text[::-1] for text in ending]
+        if len(texts) > FEW_TEXTS and glob.longest:
+            check()
+            return [text for text in texts if glob.longest in text]
+        return texts
+
+
+def _beginning(texts: list[str], prefix: str) -> list[str]:
+    """Those of some sorted texts that begin with a prefix."""
+    if not prefix:
+        return texts
+    first = bisect_left(texts, prefix)
+    # Texts with the prefix stand together.
+    last = bisect_left(texts, True, first, key=lambda text: not text.startswith(prefix))  # noqa: FBT003 -- the key's
+    return texts[first:last]
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+
+class Requester(msgspec.Struct, frozen=True, dict=True):
+    """The sender of a request, as authenticated by the API server.
+
+    `groups_known` is false where the list had to be cut (the author of a template with very many groups): rules on
+    groups then treat the requester as unknown.
+    """
+
+    username: str
+    groups: tuple[str, ...] = ()
+    groups_known: bool = True
+
+    @cached_property
+    def sorted_groups(self) -> Texts:
+        """The groups, for rules that compare many of them with patterns."""
+        return Texts(self.groups)
+
+    @property
+    def service_account(self) -> str | None:
+        """`namespace/name` of a service account; None for other users."""
+        if not self.username.startswith(_SERVICE_ACCOUNT):
+            return None
+        namespace, colon, name = self.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
+        return f"{namespace}/{name}" if colon else None
+
+
+class NamespaceFacts:
+    """A namespace as rules see it.
+
+    Compared by identity on purpose: caches make a new one when labels change, so that evaluations kept for the old
+    one are not found again.
+    """
+
+    __slots__ = ("labels", "name")
+
+    def __init__(self, name: str, labels: Mapping[str, str]) -> None:
+        self.name = name
+        self.labels = labels
+
+
+class ClusterNames(Protocol):
+    """What the cluster knows about namespaces and device classes; None for what is not, or not yet, known."""
+
+    def namespace(self, name: str) -> NamespaceFacts | None:
+        """The namespace, or None if it is not known."""
+        ...
+
+    def drivers(self, device_class: str) -> frozenset[str] | None:
+        """The drivers whose devices the class can select; None if the class is not known or may select any."""
+        ...
+
+
+class KnownNames:
+    """Names from a table: for files, test suites and dumps. What is not in it is not known."""
+
+    def __init__(
+        self,
+        namespaces: Mapping[str, Mapping[str, str]] | None = None,
+        device_classes: Mapping[str, frozenset[str] | None] | None = None,
+    ) -> None:
+        self._namespaces = {name: NamespaceFacts(name, labels) for name, labels in (namespaces or {}).items()}
+        self._device_classes = device_classes or {}
+
+    def namespace(self, name: str) -> NamespaceFacts | None:
+        """The namespace, if it is in the table."""
+        return self._namespaces.get(name)
+
+    def drivers(self, device_class: str) -> frozenset[str] | None:
+        """The drivers behind the class, if it is in the table."""
+        return self._device_classes.get(device_class)
+
+
+NO_NAMES: Final = KnownNames()
+"""Nothing is known of the cluster."""
+
+
+def authenticated(username: str, groups: Iterable[str] = ()) -> Requester:
+    """A requester with the groups that an API server adds by itself (apiserver/pkg/endpoints/filters/impersonation)."""
+    found = list(groups)
+    account = Requester(username).service_account
+    if account is not None:
+        found += [_SERVICE_ACCOUNTS, f"{_SERVICE_ACCOUNTS}:{account.partition('/')[0]}"]
+    found.append("system:unauthenticated" if username == ANONYMOUS else "system:authenticated")
+    return Requester(username, tuple(dict.fromkeys(found)))
+
+
+def asks_who(policy: Policy) -> bool:
+    """Whether a rule, an exception or a default looks at the requester."""
+    matches = [rule.match for rule in (*policy.rules, *policy.taint_rules)]
+    matches += [exception.match for exception in policy.exceptions]
+    matches += [entry.match for entry in policy.default_tolerations]
+    return any(
+        match.requesters is not None or (match.when is not None and bool(_VARIABLE.search(match.when.source)))
+        for match in matches
+    )
+
+
+# --- parts of a match ----------------------------------------------------------------------------
 
 
 class Miss(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, not_supported, required
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
-from webhook.policy.ports import Requester, authenticated
+from webhook.policy.match import Requester, authenticated
 
 API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
 KIND: Final = "DeviceTaintPolicyTest"

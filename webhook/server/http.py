@@ -33,7 +33,7 @@ from webhook.admission.review import (
     request_in,
 )
 from webhook.api.field import Severity
-from webhook.policy.ports import ClusterNames
+from webhook.policy.match import ClusterNames
 from webhook.server.bodies import ANSWERS, SELECTING, STRETCH_SECONDS, Bodies, Lane, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import TRACEPARENT, Outcome, Unjudged, log_review

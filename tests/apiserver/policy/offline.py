@@ -20,7 +20,7 @@ from webhook.api.field import Path, Severity
 from webhook.expressions.drivers import drivers_of
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

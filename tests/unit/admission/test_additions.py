@@ -23,8 +23,8 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, SCHEDULER, annotation_of
 from webhook.admission.decision import apply_patch
 from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.policy.match import Requester
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.ports import Requester
 
 GROUPS = ("ml", "system:authenticated")
 JANE = Requester("jane", GROUPS)

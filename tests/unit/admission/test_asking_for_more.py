@@ -35,6 +35,7 @@ from webhook.api.rules import (
 )
 from webhook.inventory.rule_delta import asks_for_more
 from webhook.inventory.state import Sight
+from webhook.policy.match import ANONYMOUS
 from webhook.policy.model import (
     Action,
     EvictionProfile,
@@ -44,7 +45,6 @@ from webhook.policy.model import (
     RequesterMatch,
     TaintMatch,
 )
-from webhook.policy.ports import ANONYMOUS
 
 LARGE = inventory_of(*fleet(100))
 SMALL = inventory_of(*fleet(4))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webhook.admission.claim_view import GROUPS_MAX_BYTES, annotation_of, author_of, texts_of
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester
 
 JANE = Requester("jane@example.com", ("ml", "system:authenticated"))
 WRITTEN = '{"username":"jane@example.com","groups":["ml","system:authenticated"]}'

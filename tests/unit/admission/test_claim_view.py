@@ -15,8 +15,7 @@ from tests.builders import (
 )
 from webhook.admission.claim_view import ClaimView, requester_variable, toleration_variable
 from webhook.api.taints import DeviceToleration
-from webhook.policy.match import Scope
-from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.policy.match import NamespaceFacts, Requester, Scope
 
 
 def test_toleration_without_a_time_limit_has_no_seconds() -> None:

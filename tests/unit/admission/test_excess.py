@@ -31,8 +31,8 @@ from webhook.admission.excess import excess_of
 from webhook.admission.review import decode_review
 from webhook.admission.rulings import NOT_JUDGED
 from webhook.policy.decide import Judge
+from webhook.policy.match import Requester
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision

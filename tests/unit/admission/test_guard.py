@@ -24,6 +24,7 @@ from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, o
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.servers import facts_of
 from webhook.inventory import targets
+from webhook.policy.match import KnownNames
 from webhook.policy.model import (
     Action,
     ImpactLimits,
@@ -35,7 +36,6 @@ from webhook.policy.model import (
     Share,
     TaintMatch,
 )
-from webhook.policy.ports import KnownNames
 
 LONG_AGO = NOW - timedelta(hours=2)
 AN_HOUR_AGO = "2026-06-01T11:00:00Z"

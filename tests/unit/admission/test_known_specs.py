@@ -30,9 +30,8 @@ from webhook.admission.known_specs import KnownSpec, KnownSpecs
 from webhook.admission.review import decode_review
 from webhook.api.field import Severity
 from webhook.commands.shared.manifest_review import verdict_on
-from webhook.policy.match import Scope
+from webhook.policy.match import KnownNames, Requester, Scope
 from webhook.policy.model import Action
-from webhook.policy.ports import KnownNames, Requester
 from webhook.validation.releases import RELEASES
 
 GPU = {"gpu.example.com": frozenset({"gpu.example.com"})}

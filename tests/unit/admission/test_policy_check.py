@@ -27,8 +27,8 @@ from webhook.admission.claim_view import REQUESTED_BY, SCHEDULER, annotation_of
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.decision import apply_patch
 from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.policy.match import KnownNames, Requester
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision

@@ -11,7 +11,7 @@ from tests.builders import NOW_TEXT, make_claim, make_meta, make_template, make_
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.api.claims import FROM_TEMPLATE
 from webhook.commands import audit
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester
 
 if TYPE_CHECKING:
     from pathlib import Path

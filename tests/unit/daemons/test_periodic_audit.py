@@ -19,7 +19,7 @@ from webhook.cluster.client.rest import Cluster
 from webhook.daemons.periodic_audit import AuditSources, periodic_audit
 from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.document import load
-from webhook.policy.ports import NamespaceFacts
+from webhook.policy.match import NamespaceFacts
 from webhook.telemetry.workers import AuditMetrics
 
 if TYPE_CHECKING:

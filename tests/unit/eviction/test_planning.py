@@ -23,8 +23,8 @@ from webhook.eviction.profiles import Profiles
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.gangs import is_leaving
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, NamespaceMatch
-from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

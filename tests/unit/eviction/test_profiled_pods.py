@@ -12,8 +12,8 @@ from webhook.eviction.followed_pods import FollowedPods, ProfiledPods
 from webhook.inventory.gangs import Gang
 from webhook.inventory.preview import OutcomeReason
 from webhook.inventory.state import Inventory
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, NamespaceMatch, Policy
-from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
     from webhook.api.pods import Pod

@@ -23,8 +23,8 @@ from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol import rates as flowcontrol
 from webhook.inventory.gangs import is_leaving
 from webhook.inventory.state import Inventory, key_of
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
-from webhook.policy.ports import NamespaceFacts
 from webhook.telemetry.workers import EvictionMetrics
 
 if TYPE_CHECKING:

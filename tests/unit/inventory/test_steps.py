@@ -15,8 +15,8 @@ from webhook.inventory.impact import Taint, impact_of, impact_on_users
 from webhook.inventory.pools import in_steps
 from webhook.inventory.targets import DeviceNames, Extent
 from webhook.policy.limits import protected_among
+from webhook.policy.match import NO_NAMES
 from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
-from webhook.policy.ports import NO_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

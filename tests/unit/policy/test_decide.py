@@ -15,9 +15,8 @@ from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.evaluation import Evaluation
-from webhook.policy.match import Placement, Scope, Target
+from webhook.policy.match import NamespaceFacts, Placement, Requester, Scope, Target
 from webhook.policy.model import Subject
-from webhook.policy.ports import NamespaceFacts, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

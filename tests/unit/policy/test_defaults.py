@@ -8,8 +8,7 @@ from tests.builders import NOW
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.policy.decide import defaults_for, overlap, rendered
-from webhook.policy.match import Scope, Target
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester, Scope, Target
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
 TOLERATIONS_MAX = 16

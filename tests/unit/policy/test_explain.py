@@ -10,8 +10,7 @@ from tests.builders import NOW
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy.explain import ClaimQuestion, Considered, TaintQuestion, considered
-from webhook.policy.match import Placement, Scope, Target
-from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.policy.match import NamespaceFacts, Placement, Requester, Scope, Target
 
 JANE = Requester("jane", ("ml-a", "ml-b"))
 SCOPE = Scope(JANE, "train", NamespaceFacts("train", {"team": "ml"}))

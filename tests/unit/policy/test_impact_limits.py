@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
 from webhook.policy.limits import NO_LIMITS, limits_for, limits_of_anybody, protected_among, resolve_limit
+from webhook.policy.match import KnownNames, Requester
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
-from webhook.policy.ports import KnownNames, Requester
 
 JANE = Requester("jane", ("ml-team",))
 ROBOT = Requester("system:serviceaccount:health:operator")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.policy.index import _Texts
-from webhook.policy.patterns import TextSet
+from webhook.policy.match import TextSet
 
 
 def test_text_that_was_forgotten_or_is_too_long_to_be_kept_has_the_same_answer() -> None:

@@ -7,10 +7,18 @@ import pytest
 from webhook.api.meta import LabelRequirement
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceToleration
-from webhook.policy.match import DriverMatcher, NamespaceMatcher, Placement, RequesterMatcher, TolerationMatcher
+from webhook.policy.match import (
+    DriverMatcher,
+    Glob,
+    NamespaceFacts,
+    NamespaceMatcher,
+    Placement,
+    Requester,
+    RequesterMatcher,
+    TextSet,
+    TolerationMatcher,
+)
 from webhook.policy.model import NamespaceMatch, RequesterMatch, TolerationMatch
-from webhook.policy.patterns import Glob, TextSet
-from webhook.policy.ports import NamespaceFacts, Requester
 
 # --- patterns -----------------------------------------------------------------------------------
 

@@ -14,9 +14,7 @@ from tests.unit.policy.documents import judge_of, make_defaults, make_entry, mak
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import unchecked
 from webhook.policy.limits import limits_for
-from webhook.policy.match import Placement, Scope, Target
-from webhook.policy.patterns import FEW_TEXTS, Glob, Texts, TextSet
-from webhook.policy.ports import Requester
+from webhook.policy.match import FEW_TEXTS, Glob, Placement, Requester, Scope, Target, Texts, TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

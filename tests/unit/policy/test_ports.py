@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.policy.documents import make_defaults, make_entry, make_exception, policy_of
-from webhook.policy.ports import KnownNames, Requester, asks_who, authenticated
+from webhook.policy.match import KnownNames, Requester, asks_who, authenticated
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from webhook.policy.limits import PodFacts, ProfileMatcher
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch
-from webhook.policy.ports import NamespaceFacts
 
 TRAIN = NamespaceMatch(("train-*",))
 TIER = NamespaceMatch(labels=(("tier", "low"),))

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests.builders import NOW, NOW_TEXT
 from webhook.api.taints import DeviceToleration
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester
 from webhook.policy.suites import FIELDS, Expectation, InventorySource, Suite, Word, read_suite
 
 ROOT = Path(__file__).parents[3]

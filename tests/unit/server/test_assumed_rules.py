@@ -22,8 +22,8 @@ from webhook.inventory.impact import Impact, Wave
 from webhook.inventory.state import Inventory, Sight
 from webhook.inventory.targets import DeviceNames
 from webhook.policy.decide import Judge, PolicyStore
+from webhook.policy.match import KnownNames
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
-from webhook.policy.ports import KnownNames
 from webhook.server import state as module
 from webhook.server.http import Reviews
 from webhook.server.settings import ReviewSettings

@@ -16,7 +16,7 @@ from webhook.admission.context import OutOfTime
 from webhook.api.field import Path, required
 from webhook.policy.decide import PolicyStore
 from webhook.policy.document import Loaded
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 from webhook.server.http import Reviews, check_names, timeout_seconds
 from webhook.server.responses import RequestRefused
 from webhook.server.settings import ReviewSettings

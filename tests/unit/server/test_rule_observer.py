@@ -17,8 +17,8 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.state import Inventory, Sight
 from webhook.inventory.targets import DeviceNames
 from webhook.policy.decide import Judge, PolicyStore
+from webhook.policy.match import KnownNames
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
-from webhook.policy.ports import KnownNames
 from webhook.server.state import AssumedRules, ReviewState, RuleObserver
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.unit.policy.documents import judge_of, make_defaults, make_entry, pol
 from tests.unit.server.asking import DRIVERS, NO_TEAM, ONLY_GPUS, Cluster, reviewed
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 from webhook.server.settings import ReviewSettings
 from webhook.server.state import ReviewState
 

@@ -25,7 +25,7 @@ from webhook.cluster.client.rest import JSON, Cluster
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 from webhook.expressions.drivers import drivers_of
 from webhook.flowcontrol.loop import together
-from webhook.policy.ports import NamespaceFacts
+from webhook.policy.match import NamespaceFacts
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.formats import dns1123_subdomain
 

@@ -35,8 +35,8 @@ from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
+from webhook.policy.match import asks_who, authenticated
 from webhook.policy.model import Policy
-from webhook.policy.ports import asks_who, authenticated
 from webhook.validation.kinds import BY_KIND
 
 _COMPARED: Final = CLAIMS | {"DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}

@@ -53,7 +53,7 @@ from webhook.inventory.state import claim_keys, is_pod, key_of
 from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.expansion import annotations_of
 from webhook.policy.decide import Judge
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 
 VERSION: Final = 1
 _PARTS: Final = 3

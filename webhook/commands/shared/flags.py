@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from webhook.cluster.client.credentials import Credentials
     from webhook.files.manifests import Dump
     from webhook.files.report import Report
-    from webhook.policy.ports import KnownNames
+    from webhook.policy.match import KnownNames
 
 INTERVAL_SECONDS: Final = 2
 """Between two looks, unless a flag says otherwise."""
@@ -122,8 +122,8 @@ def known_names(
     `labels`, unless None, are those of each of the `namespaces` that no file has.
     """
     # Late, as in the functions below: help and complaints about flags need none of it.
+    from webhook.policy.match import KnownNames  # noqa: PLC0415
     from webhook.policy.model import NAMESPACE_NAME_LABEL  # noqa: PLC0415
-    from webhook.policy.ports import KnownNames  # noqa: PLC0415
 
     known: dict[str, Mapping[str, str]] = {}
     if labels is not None:

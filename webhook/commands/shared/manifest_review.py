@@ -48,7 +48,7 @@ from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
 from webhook.policy import model, suites
 from webhook.policy.decide import BUILTIN_JUDGE
-from webhook.policy.ports import ANONYMOUS
+from webhook.policy.match import ANONYMOUS
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.objects import object_errors
 from webhook.validation.releases import Release

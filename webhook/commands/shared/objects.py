@@ -9,8 +9,8 @@ from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, DisruptionBudget, Pod, decode_budget
 from webhook.files.manifests import held_in, labels_of
 from webhook.inventory.state import Inventory
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import NAMESPACE_NAME_LABEL
-from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
     from webhook.api.field import FieldError

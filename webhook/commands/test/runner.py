@@ -34,8 +34,8 @@ from webhook.files.spots import NOWHERE, find
 from webhook.inventory.state import Inventory, Sight
 from webhook.patches.patch_reach import KnownPatches
 from webhook.policy.decide import Judge, PolicyStore
+from webhook.policy.match import ClusterNames, KnownNames, Requester, authenticated
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action, Policy
-from webhook.policy.ports import ClusterNames, KnownNames, Requester, authenticated
 from webhook.policy.suites import Case, InventorySource, PriorRule, Suite, Word, toleration_in
 from webhook.server.state import AssumedRules, RecentTaints, ReviewState
 from webhook.validation.kinds import BY_KIND

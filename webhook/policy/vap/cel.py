@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 
 from webhook.api.meta import LabelRequirement, format_time
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.match import EFFECTS
+from webhook.policy.match import EFFECTS, TextSet
 from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch
-from webhook.policy.patterns import TextSet
 
 _WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|&&|\|\||\S')
 TRUE: Final = "true"

@@ -18,7 +18,7 @@ from webhook.cluster.settings import NameSettings, ReflectorSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from webhook.policy.ports import ClusterNames
+    from webhook.policy.match import ClusterNames
 
 CLASSES = "/apis/resource.k8s.io/v1"
 ABSENT = Answer(status(404, "not found"), 404)

@@ -33,8 +33,8 @@ from webhook.api.field import Path, Severity
 from webhook.commands import check
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
+from webhook.policy.match import KnownNames
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.ports import KnownNames
 
 if TYPE_CHECKING:
     from tests.unit.commands.check_runner import CheckRunner

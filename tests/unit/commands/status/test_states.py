@@ -20,8 +20,8 @@ from webhook.commands.status.views import PodState, StatusSettings, WaitKind, mo
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.pools import Evictor
+from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy
-from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

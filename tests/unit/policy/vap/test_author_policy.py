@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of, author_of, texts_of
-from webhook.policy.ports import Requester
+from webhook.policy.match import Requester
 from webhook.policy.vap.objects import AUTHOR_POLICY, shipped, unproved
 
 if TYPE_CHECKING:
