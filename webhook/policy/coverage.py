@@ -6,16 +6,23 @@ Both are claimed only where they are certain: patterns are compared as texts, an
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS, TextSet
-from webhook.policy.model import Action, Match, NamespaceMatch, RequesterMatch, Rule, TaintMatch, TolerationMatch
+from webhook.policy.model import (
+    DECIDING,
+    Action,
+    Match,
+    NamespaceMatch,
+    RequesterMatch,
+    Rule,
+    TaintMatch,
+    TolerationMatch,
+)
 
-_DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
 _EMPTYING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 """The effects of a taint on devices that our worker is asked to empty."""
 _CANDIDATES_MAX: Final = 16
@@ -30,7 +37,7 @@ class EarlierRules:
 
     def add(self, rule: Rule) -> None:
         """Add the next rule."""
-        if rule.action in _DECIDING and rule.match.when is None:
+        if rule.action in DECIDING and rule.match.when is None:
             # Whatever it covers shares one of these parts; index by the field with the fewest.
             fields = [parts for parts in _parts(rule.match) if parts]
             for part in min(fields, key=len) if fields else (None,):
@@ -145,8 +152,6 @@ def _narrowing(patterns: Iterable[str]) -> tuple[str, ...]:
 
 # --- matches that are apart ----------------------------------------------------------------------
 
-_WILD = re.compile(r"[*?]")
-
 
 def apart(allowing: Match, refusing: Match) -> bool:
     """Whether no request can match both."""
@@ -182,14 +187,14 @@ def _patterns_apart(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def _apart(one: str, other: str) -> bool:
     """Whether no text is described by both; only their fixed beginnings and ends are looked at."""
-    if not _WILD.search(one):
-        return not TextSet([other]).holds(one)
-    if not _WILD.search(other):
-        return not TextSet([one]).holds(other)
-    first, last = _WILD.split(one)[0], _WILD.split(one)[-1]
-    their_first, their_last = _WILD.split(other)[0], _WILD.split(other)[-1]
-    begin = first.startswith(their_first) or their_first.startswith(first)
-    end = last.endswith(their_last) or their_last.endswith(last)
+    mine, theirs = TextSet([one]), TextSet([other])
+    if mine.exact:
+        return not theirs.holds(one)
+    if theirs.exact:
+        return not mine.holds(other)
+    glob, their = mine.globs[0], theirs.globs[0]
+    begin = glob.prefix.startswith(their.prefix) or their.prefix.startswith(glob.prefix)
+    end = glob.suffix.endswith(their.suffix) or their.suffix.endswith(glob.suffix)
     return not begin or not end
 
 

@@ -226,7 +226,7 @@ class Judge:
             hit = hit_of(rule, exceptions, variables)
             if hit is not None:
                 hits.append(hit)
-                if hit.exception is None and rule.action in {Action.ALLOW, Action.DENY}:
+                if hit.decides:
                     break
         return tuple(hits)
 

@@ -10,7 +10,7 @@ from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.index import TolerationIndex, positions
 from webhook.policy.match import Matcher, Target
-from webhook.policy.model import Action, Match, PolicyException, Rule, Subject
+from webhook.policy.model import DECIDING, Action, Match, PolicyException, Rule, Subject
 
 Variables = Callable[[], Mapping[str, JSON]]
 """The variables of `when`, built only when an expression needs them."""
@@ -30,6 +30,11 @@ class RuleHit(NamedTuple):
     def action(self) -> Action:
         """The action in effect: allow, if an exception applies."""
         return Action.ALLOW if self.exception is not None else self.rule.action
+
+    @property
+    def decides(self) -> bool:
+        """Whether evaluation ends here."""
+        return self.exception is None and self.rule.action in DECIDING
 
 
 class Evaluation(NamedTuple):
@@ -85,7 +90,7 @@ class ScopedRule(NamedTuple):
     def ends(self) -> bool:
         """Whether no rule after it can decide."""
         plain = self.rule.match.when is None and not self.exceptions
-        return plain and self.rule.action in {Action.ALLOW, Action.DENY}
+        return plain and self.rule.action in DECIDING
 
     @property
     def asks(self) -> bool:
@@ -204,7 +209,7 @@ def _evaluate(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[Rule
         if hit is None:
             continue
         hits.append(hit)
-        if hit.exception is None and step.rule.action in {Action.ALLOW, Action.DENY}:
+        if hit.decides:
             break
     return tuple(hits)
 

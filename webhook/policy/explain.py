@@ -62,8 +62,7 @@ class Considered(NamedTuple):
     @property
     def decides(self) -> bool:
         """Whether evaluation ends here."""
-        hit = self.hit
-        return hit is not None and hit.exception is None and self.rule.action in {Action.ALLOW, Action.DENY}
+        return self.hit is not None and self.hit.decides
 
 
 class ClaimQuestion(NamedTuple):

@@ -157,8 +157,8 @@ def _is_nowhere(match: NamespaceMatch) -> bool:
         excepted = TextSet(match.except_names)
         # a pattern that is excepted as a text, and a name that is excepted by a pattern
         names = [name for name in match.names if name not in match.except_names]
-        plain = not any("*" in name or "?" in name for name in names)
-        if excepted.everything or (match.names and plain and all(excepted.holds(name) for name in names)):
+        plain = not TextSet(names).globs
+        if excepted.everything or (match.names and plain and all(map(excepted.holds, names))):
             return True
     present = {key for key, _ in match.labels}
     present |= {each.key for each in match.expressions if each.operator in {"In", "Exists"}}

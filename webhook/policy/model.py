@@ -48,6 +48,9 @@ class Action(StrEnum):
     AUDIT = "audit"
 
 
+DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
+
+
 class UnknownAuthor(StrEnum):
     """What happens to a generated claim whose template has no known author."""
 

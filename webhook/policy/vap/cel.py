@@ -89,10 +89,11 @@ def not_(part: str) -> str:
 
 def texts(value: str, patterns: Sequence[str]) -> str:
     """Whether a text is one that the patterns describe; an empty list describes every one."""
-    if TextSet(patterns).everything:
+    compiled = TextSet(patterns)
+    if compiled.everything:
         return TRUE
-    exact = [pattern for pattern in patterns if "*" not in pattern and "?" not in pattern]
-    globs = [_glob(value, pattern) for pattern in patterns if pattern not in exact]
+    exact = [pattern for pattern in patterns if pattern in compiled.exact]
+    globs = [_glob(value, pattern) for pattern in patterns if pattern not in compiled.exact]
     if len(exact) == 1:
         return any_of([f"{value} == {literal(exact[0])}", *globs])
     return any_of([f"{value} in {listed(exact)}", *globs] if exact else globs)
