@@ -350,18 +350,15 @@ def test_of_requesters_in_very_many_groups_only_the_last_is_remembered() -> None
     assert judge._era.large[0] == members[-1]
 
 
-def test_full_memory_begins_anew() -> None:
-    counts = []
-    with patch.object(decide, "_REMEMBERED", 8):
-        judge = judge_of(DENY)
-        for number in range(100):
-            asked = DeviceToleration(f"key-{number}", EXISTS)
-            assert on_toleration(judge, asked) == ["denies deny"]
-            counts.append(judge._era.remembered)
-    assert max(counts) == 8
-    assert len(judge._era.scopes) <= 1
-    known = [judge.scoped(SCOPE, NOW).remembered(TARGET, DeviceToleration(f"key-{n}", EXISTS)) for n in range(100)]
-    assert 0 < sum(each is not None for each in known) < 8
+def test_what_is_forgotten_changes_no_answer() -> None:
+    rules = [make_entry("ks", "warn", {"tolerations": {"keys": ["k*"]}})]
+    judge = judge_of(*rules, make_entry("some", "deny", {"tolerations": {"keys": ["k7", "x"]}}))
+    with patch.object(decide, "_REMEMBERED", 1500):
+        for _ in range(2):
+            for key in (*[f"k{number}" for number in range(2000)], "x", "k" * 5000):
+                expected = ["ks warn"] if key.startswith("k") else []
+                expected += ["some deny"] if key in {"k7", "x"} else ["default allow"]
+                assert on_toleration(judge, DeviceToleration(key, EXISTS)) == expected
 
 
 def test_memory_holds_as_much_as_it_may_and_no_more() -> None:

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.architecture.policy_reference import PUBLISHED
+from tests.costs import calls_of
 from tests.unit.policy.documents import (
     AT,
     errors_in,
@@ -23,7 +24,7 @@ from webhook.api.meta import LabelRequirement
 from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import compile_expression
 from webhook.files.yaml_documents import yaml_documents
-from webhook.policy.document import NO_NAMESPACE, TAINT_VARIABLES, TOLERATION_VARIABLES, load
+from webhook.policy.document import TAINT_VARIABLES, TOLERATION_VARIABLES, load
 from webhook.policy.lint import expiring
 from webhook.policy.model import (
     DEFAULT_LIMITS,
@@ -277,7 +278,9 @@ def test_impact_that_is_left_out_keeps_its_defaults() -> None:
 @pytest.mark.parametrize("nothing", [{}, {"names": []}])
 def test_empty_protected_namespaces_protect_none(nothing: Any) -> None:
     """An empty match would be every namespace."""
-    assert policy_of(impact={"protectedNamespaces": nothing}).impact.protected_namespaces == NO_NAMESPACE
+    assert policy_of(impact={"protectedNamespaces": nothing}).impact.protected_namespaces == NamespaceMatch(
+        except_names=("*",)
+    )
 
 
 def test_eviction_profiles_are_read() -> None:
@@ -355,7 +358,6 @@ def test_eviction_profiles_are_read() -> None:
 )
 def test_gangs_and_labels_of_pods_have_defaults(given: Any, profile: EvictionProfile) -> None:
     assert policy_of(eviction=[given]).eviction == (profile,)
-    assert (EvictionProfile().gang_by_owner, EvictionProfile().gang_window_seconds) == (False, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +390,45 @@ def test_errors_stand_below_the_place_of_the_document() -> None:
 # --- cost ---------------------------------------------------------------------------------------
 
 
+def cost(document: Any) -> int:
+    """Calls of functions to load it."""
+    return calls_of(lambda each: load(each, AT), lambda: document)
+
+
+def test_ten_times_as_many_rules_cost_ten_times_as_much() -> None:
+    """A rule costs the same however many stand beside it, so half of a review's time is enough on a slow machine."""
+    rules = [
+        make_entry(
+            f"rule-{number}",
+            match={
+                "namespaces": {"names": [f"team-{number}-*"], "except": ["x"]},
+                "requesters": {"groups": ["a", "b"], "serviceAccounts": ["ci/runner"]},
+                "deviceClasses": ["gpu.example.com"],
+                "tolerations": {"keys": ["a/*", "b/*"], "effects": ["NoExecute"], "seconds": {"above": number}},
+            },
+        )
+        for number in range(500)
+    ]
+    assert cost(make_document(rules=rules)) <= 10.5 * cost(make_document(rules=rules[:50]))
+
+
+def test_thousands_of_wrong_names_cost_hardly_more_than_the_hundred_that_are_reported() -> None:
+    """Each is compared with the right ones, so no more are compared than are reported."""
+    rules = [make_entry(f"rule-{number}") for number in range(300)]
+    wrong = [f"rul-{number}" for number in range(200)]
+    exceptions = [make_exception(f"e{number}", wrong) for number in range(20)]
+    assert len(errors_in(rules=rules, exceptions=exceptions)) == 100
+    one, all_of_them = (make_document(rules=rules, exceptions=exceptions[:count]) for count in (1, 20))
+    assert cost(all_of_them) <= 3 * cost(one)
+
+
+def test_loading_asks_between_entries() -> None:
+    asked: list[str] = []
+    load(make_document(rules=[make_entry("a"), make_entry("b")]), AT, asked.append)
+    assert len(asked) >= 6  # the schema, the parts and the checks, each
+    assert set(asked) == {"policy"}
+
+
 # --- samples ------------------------------------------------------------------------------------
 
 
@@ -409,22 +450,3 @@ def test_samples_pass_the_published_schema_as_others_read_it(file: File) -> None
 
 def test_samples_are_there() -> None:
     assert len(SAMPLES) == 8
-
-
-def test_empty_eviction_profile_has_the_documented_defaults() -> None:
-    assert policy_of(eviction=[{}]).eviction == (
-        EvictionProfile(
-            rate=10.0,
-            burst=10,
-            max_per_minute=None,
-            per_namespace=None,
-            per_owner_unavailable=1,
-            overall=None,
-            deadline_seconds=600.0,
-            delete_after_deadline=False,
-            grace_period_seconds=None,
-            grace_seconds=0.0,
-            max_hold_seconds=86400.0,
-            evict_daemon_sets=False,
-        ),
-    )

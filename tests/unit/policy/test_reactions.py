@@ -47,12 +47,9 @@ def test_reactions_are_read() -> None:
     )
 
 
-def test_what_is_left_out_of_a_reaction_has_its_default() -> None:
-    (reaction,) = policy_of(reactions=[make_reaction()]).reactions
-    assert reaction == Reaction(WHEN["key"], WHEN["driver"], WHEN["key"], None, "None", 300.0, "NoSchedule")
-    assert not reaction.evict
-    assert reaction.max_devices is None
-    assert policy_of(reactions=[make_reaction(then={}, maxDevices=None)]).reactions == (reaction,)
+def test_what_is_empty_is_left_out_of_a_reaction() -> None:
+    given, empty = make_reaction(), make_reaction(then={}, maxDevices=None)
+    assert policy_of(reactions=[given]).reactions == policy_of(reactions=[empty]).reactions
 
 
 def test_name_that_is_left_out_tells_the_value_apart() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +8,7 @@ from jsonschema import Draft202012Validator
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
 from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry, make_exception
 from webhook.files.yaml_documents import _WORDS
-from webhook.policy.document import NO_NAMESPACE, duration_seconds, share
+from webhook.policy.document import duration_seconds, share
 from webhook.policy.model import Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.schema import _PLAIN, schema, schema_errors
 
@@ -412,7 +411,3 @@ def test_other_texts_are_no_durations(text: str) -> None:
 def test_shares_are_percentages(text: str, percent: float) -> None:
     assert errors_in(impact={"limits": [{"pods": text}]}) == []
     assert share(text).percent == percent
-
-
-def test_no_namespace_is_none() -> None:
-    assert json.dumps(NO_NAMESPACE.except_names) == '["*"]'
