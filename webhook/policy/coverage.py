@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.match import EFFECTS, TextSet
+from webhook.policy.match import EFFECTS, TextSet, takes_all
 from webhook.policy.model import (
     DECIDING,
     Action,
@@ -147,7 +147,7 @@ def _holds_all(wide: Iterable[str], narrow: Iterable[str]) -> bool:
 def _narrowing(patterns: Iterable[str]) -> tuple[str, ...]:
     """The patterns, unless one of them stands for every text."""
     patterns = tuple(patterns)
-    return () if any(pattern and not pattern.strip("*") for pattern in patterns) else patterns
+    return () if takes_all(patterns) else patterns
 
 
 # --- matches that are apart ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.limits import REACTION_KEY
 from webhook.policy.lockout import denies_masters, untrusted
-from webhook.policy.match import Matcher, Placement, Requester, TextSet, authenticated
+from webhook.policy.match import SERVICE_ACCOUNT, Matcher, Placement, Requester, TextSet, authenticated
 from webhook.policy.model import (
     ANYTHING,
     DEFAULT_RULE,
@@ -75,7 +75,7 @@ def warnings(
                 yield _warn("DT106", forbidden(where, text))
     yield from _number_warnings(policy, at)
     yield from _reaction_warnings(
-        policy, at.child("reactions"), authenticated(f"system:serviceaccount:{namespace}:{PATCH_ACCOUNT}")
+        policy, at.child("reactions"), authenticated(f"{SERVICE_ACCOUNT}{namespace}:{PATCH_ACCOUNT}")
     )
 
 

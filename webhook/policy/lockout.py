@@ -11,7 +11,15 @@ from webhook.api.field import FieldError, Path, forbidden
 from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
-from webhook.policy.match import EFFECTS, Requester, RequesterMatcher, TextSet, authenticated
+from webhook.policy.match import (
+    EFFECTS,
+    SERVICE_ACCOUNT,
+    SERVICE_ACCOUNTS,
+    Requester,
+    RequesterMatcher,
+    TextSet,
+    authenticated,
+)
 from webhook.policy.model import (
     ANYTHING,
     CLAIM_CONTROLLER,
@@ -27,19 +35,15 @@ from webhook.policy.model import (
 )
 from webhook.policy.schema import PHASE
 
-_ACCOUNT: Final = "system:serviceaccount:"
-_ACCOUNTS: Final = "system:serviceaccounts"
-
-
 _CONTROLLER: Final = authenticated(CLAIM_CONTROLLER)
 MASTERS: Final = Requester("admin", ("system:masters", "system:authenticated"))
 _ALIKE: Final = 0.9
 """Other controllers of kube-system have names that are up to 0.85 alike."""
 _VITAL: Final = (
     ("system:kube-scheduler", "which makes claims for extended resources"),
-    (f"{_ACCOUNT}kube-system:device-taint-eviction-controller", "which carries out NoExecute"),
+    (f"{SERVICE_ACCOUNT}kube-system:device-taint-eviction-controller", "which carries out NoExecute"),
 )
-_EVERYBODY: Final = frozenset({"*/*", f"{_ACCOUNT}*", f"{_ACCOUNT}*:*", f"{_ACCOUNTS}:*"})
+_EVERYBODY: Final = frozenset({"*/*", f"{SERVICE_ACCOUNT}*", f"{SERVICE_ACCOUNT}*:*", f"{SERVICE_ACCOUNTS}:*"})
 """Patterns that mean all service accounts rather than one by name."""
 
 
@@ -47,9 +51,9 @@ def lockouts(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[FieldError]:
     """Errors for rules that would lock out a vital client. `namespace` has our own service accounts."""
-    evictor = authenticated(f"{_ACCOUNT}{namespace}:{WORKER}")
+    evictor = authenticated(f"{SERVICE_ACCOUNT}{namespace}:{WORKER}")
     ours = {
-        f"{_ACCOUNT}{namespace}:{PROGRAM}": "which is this webhook",
+        f"{SERVICE_ACCOUNT}{namespace}:{PROGRAM}": "which is this webhook",
         evictor.username: "which turns rules that expire to effect None",
     }
     controllers = dict.fromkeys((CLAIM_CONTROLLER, *policy.trusted_controllers), "which makes claims from templates")
@@ -137,7 +141,7 @@ def _naming_errors(match: RequesterMatch, at: Path, vital: Mapping[str, str]) ->
     for field, patterns, name_of in lists:
         for position, pattern in enumerate(patterns):
             texts = TextSet([pattern])
-            if texts.everything or pattern in _EVERYBODY or (field == "groups" and texts.holds(_ACCOUNTS)):
+            if texts.everything or pattern in _EVERYBODY or (field == "groups" and texts.holds(SERVICE_ACCOUNTS)):
                 continue
             hit = next((user for user in vital if texts.holds(name_of(user))), None)
             if hit is not None:
@@ -147,7 +151,7 @@ def _naming_errors(match: RequesterMatch, at: Path, vital: Mapping[str, str]) ->
 def _group(username: str) -> str:
     """The group of a service account's namespace; empty for other users, whose groups are not known."""
     account = Requester(username).service_account
-    return f"{_ACCOUNTS}:{account.partition('/')[0]}" if account else ""
+    return f"{SERVICE_ACCOUNTS}:{account.partition('/')[0]}" if account else ""
 
 
 # --- taint rules --------------------------------------------------------------------------------

@@ -29,9 +29,11 @@ EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 FEW_TEXTS: Final = 64
 """Up to that many texts are compared with each pattern one by one, which is quicker than sorting them."""
 ANONYMOUS: Final = "system:anonymous"
-_SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
 _VARIABLE: Final = re.compile(r"\brequester\b")
-_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+"""What the name of every service account begins with, followed by its namespace, a colon and its own name."""
+SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
+"""The group of all of them."""
 
 
 # --- patterns ------------------------------------------------------------------------------------
@@ -78,6 +80,11 @@ def _piece(text: str) -> re.Pattern[str]:
     return re.compile("".join("." if character == "?" else re.escape(character) for character in text), re.DOTALL)
 
 
+def takes_all(patterns: Iterable[str]) -> bool:
+    """Return whether one of the patterns stands for every text."""
+    return any(pattern and not pattern.strip("*") for pattern in patterns)
+
+
 class TextSet:
     """The texts that match one of some patterns. An empty list of patterns stands for every text."""
 
@@ -85,7 +92,7 @@ class TextSet:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = list(patterns)
-        self.everything = not patterns or any(pattern and not pattern.strip("*") for pattern in patterns)
+        self.everything = not patterns or takes_all(patterns)
         self.exact = frozenset(pattern for pattern in patterns if "*" not in pattern and "?" not in pattern)
         self.globs = [Glob(pattern) for pattern in patterns if pattern not in self.exact]
 
@@ -167,9 +174,9 @@ class Requester(msgspec.Struct, frozen=True, dict=True):
     @property
     def service_account(self) -> str | None:
         """`namespace/name` of a service account; None for other users."""
-        if not self.username.startswith(_SERVICE_ACCOUNT):
+        if not self.username.startswith(SERVICE_ACCOUNT):
             return None
-        namespace, colon, name = self.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
+        namespace, colon, name = self.username.removeprefix(SERVICE_ACCOUNT).partition(":")
         return f"{namespace}/{name}" if colon else None
 
 
@@ -228,7 +235,7 @@ def authenticated(username: str, groups: Iterable[str] = ()) -> Requester:
     found = list(groups)
     account = Requester(username).service_account
     if account is not None:
-        found += [_SERVICE_ACCOUNTS, f"{_SERVICE_ACCOUNTS}:{account.partition('/')[0]}"]
+        found += [SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{account.partition('/')[0]}"]
     found.append("system:unauthenticated" if username == ANONYMOUS else "system:authenticated")
     return Requester(username, tuple(dict.fromkeys(found)))
 

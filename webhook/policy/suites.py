@@ -15,7 +15,7 @@ import msgspec
 from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, not_supported, required
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
-from webhook.policy.match import Requester, authenticated
+from webhook.policy.match import SERVICE_ACCOUNT, Requester, authenticated
 
 API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
 KIND: Final = "DeviceTaintPolicyTest"
@@ -248,7 +248,7 @@ def _requester(reader: Reader, name: str) -> Requester | None:
         namespace, _, plain = account.partition("/")
         if not namespace or not plain or "/" in plain:
             below.errors.append(invalid(below.path.child("serviceAccount"), account, "must be namespace/name"))
-        username = f"system:serviceaccount:{namespace}:{plain}"
+        username = f"{SERVICE_ACCOUNT}{namespace}:{plain}"
     return authenticated(username, groups)
 
 
