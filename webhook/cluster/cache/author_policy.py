@@ -17,14 +17,8 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.policy.vap.objects import (
-    ADMISSION_GROUP,
-    ADMISSION_RESOURCES,
-    AUTHOR_POLICY,
-    AdmissionObjectKey,
-    StoredObject,
-    unproved,
-)
+from webhook.policy.vap.drift import AUTHOR_POLICY, AdmissionObjectKey, StoredObject, unproved
+from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 from webhook.telemetry.metrics import Metrics
 
 _VERSIONS: Final = ("v1",)

@@ -18,15 +18,9 @@ from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
 from webhook.files.report import json_text, visible
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy, PolicyMode
+from webhook.policy.vap.drift import AUTHOR_POLICY, AdmissionObjectKey, FallbackState, StoredObject, compare
 from webhook.policy.vap.export import Coverage, export
-from webhook.policy.vap.objects import (
-    AUTHOR_POLICY,
-    AdmissionObjectKey,
-    FallbackState,
-    PolicyTopic,
-    StoredObject,
-    compare,
-)
+from webhook.policy.vap.objects import PolicyTopic
 
 PROBE_CODE: Final = "DT005"
 """The warning that every probe object gets, whatever the policy says: its key is in a reserved domain."""

@@ -51,7 +51,8 @@ from webhook.files.report import visible
 from webhook.flowcontrol.loop import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, Policy
-from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES, AUTHOR_POLICY
+from webhook.policy.vap.drift import AUTHOR_POLICY
+from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
 COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES, "patches": PATCHES}
 _CONFIGURATIONS: Final = {"Validating": (VALIDATING, "validate"), "Mutating": (MUTATING, "mutate")}

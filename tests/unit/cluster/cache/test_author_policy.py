@@ -16,7 +16,8 @@ from webhook.api.rules import NEVER
 from webhook.cluster.cache import author_policy
 from webhook.cluster.cache.author_policy import AuthorPolicyWatch, read_author_policy
 from webhook.cluster.client.errors import Refused
-from webhook.policy.vap.objects import ADMISSION_RESOURCES, AUTHOR_POLICY, shipped
+from webhook.policy.vap.drift import AUTHOR_POLICY, shipped
+from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

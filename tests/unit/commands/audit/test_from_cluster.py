@@ -11,7 +11,8 @@ import pytest
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.audit_runner import BROKEN, DANA, OPS, PLAIN, POLICY, claim, template
 from webhook.commands import audit
-from webhook.policy.vap.objects import ADMISSION_RESOURCES, AUTHOR_POLICY, shipped
+from webhook.policy.vap.drift import AUTHOR_POLICY, shipped
+from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,7 @@ from webhook.commands.doctor.probe import policy_in_config_map
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy, Softening
-from webhook.policy.vap.objects import AUTHOR_POLICY
+from webhook.policy.vap.drift import AUTHOR_POLICY
 
 if TYPE_CHECKING:
     from webhook.policy.document import Loaded

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.policy.documents import make_entry, policy_of
 from webhook.commands.doctor.checks import fallback_check
+from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject, key_of
 from webhook.policy.vap.export import export
-from webhook.policy.vap.objects import AdmissionObjectKey, StoredObject, key_of
 
 POLICY: Final = policy_of(
     rules=[make_entry("no-xid", "deny", {"tolerations": {"keys": ["xid"]}})],

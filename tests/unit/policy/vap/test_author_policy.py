@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of, author_of, texts_of
 from webhook.policy.match import Requester
-from webhook.policy.vap.objects import AUTHOR_POLICY, shipped, unproved
+from webhook.policy.vap.drift import AUTHOR_POLICY, shipped, unproved
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,9 @@ from typing import Any, Final
 import pytest
 
 from tests.unit.policy.documents import make_entry, policy_of
+from webhook.policy.vap.drift import AdmissionObjectKey, FallbackState, StoredObject, compare, key_of
 from webhook.policy.vap.export import export
-from webhook.policy.vap.objects import (
-    AdmissionObjectKey,
-    FallbackState,
-    StoredObject,
-    compare,
-    key_of,
-    static_manifests,
-)
+from webhook.policy.vap.objects import static_manifests
 
 Json = dict[str, Any]
 Stored = dict[AdmissionObjectKey, StoredObject]
