@@ -86,13 +86,9 @@ REQUEST_VARIABLES: Final[Variables] = MappingProxyType(
         ),
         "claim": ObjectType(
             {
-                "name": Scalar.STRING,
-                "generateName": Scalar.STRING,
-                "namespace": Scalar.STRING,
-                "labels": _TEXTS,
-                "annotations": _TEXTS,
-                "template": Scalar.BOOL,
-                "generated": Scalar.BOOL,
+                **dict.fromkeys(("name", "generateName", "namespace"), Scalar.STRING),
+                **dict.fromkeys(("labels", "annotations"), _TEXTS),
+                **dict.fromkeys(("template", "generated"), Scalar.BOOL),
             }
         ),
         "namespace": ObjectType({"name": Scalar.STRING, "labels": _TEXTS}),
@@ -105,13 +101,7 @@ REQUEST_VARIABLES: Final[Variables] = MappingProxyType(
 TOLERATION_VARIABLES: Final[Variables] = MappingProxyType(
     {
         "toleration": ObjectType(
-            {
-                "key": Scalar.STRING,
-                "operator": Scalar.STRING,
-                "value": Scalar.STRING,
-                "effect": Scalar.STRING,
-                "tolerationSeconds": Scalar.INT,
-            }
+            {**dict.fromkeys(("key", "operator", "value", "effect"), Scalar.STRING), "tolerationSeconds": Scalar.INT}
         ),
         **REQUEST_VARIABLES,
     }
@@ -120,15 +110,10 @@ TOLERATION_VARIABLES: Final[Variables] = MappingProxyType(
 
 TAINT_VARIABLES: Final[Variables] = MappingProxyType(
     {
-        "taint": ObjectType(
-            {"key": Scalar.STRING, "value": Scalar.STRING, "effect": Scalar.STRING, "timeAdded": Scalar.STRING}
-        ),
+        "taint": ObjectType(dict.fromkeys(("key", "value", "effect", "timeAdded"), Scalar.STRING)),
         "rule": ObjectType(
             {
-                "name": Scalar.STRING,
-                "driver": Scalar.STRING,
-                "pool": Scalar.STRING,
-                "device": Scalar.STRING,
+                **dict.fromkeys(("name", "driver", "pool", "device"), Scalar.STRING),
                 "annotations": _TEXTS,
                 "evict": Scalar.BOOL,
             }

@@ -27,7 +27,6 @@ from webhook.policy.model import (
     Match,
     NamespaceMatch,
     Policy,
-    PolicyException,
     Reaction,
     Rule,
     Subject,
@@ -112,17 +111,14 @@ def expiring(policy: Policy, now: datetime, at: Path | None = None) -> Iterator[
     """Advice on exceptions that have ended, will end within a week, or hold for more than a year."""
     entries = (at or Path.root()).child("exceptions")
     for position, exception in enumerate(policy.exceptions):
-        yield from _time_warnings(exception, now, entries.index(position).child("expiresAt"))
-
-
-def _time_warnings(exception: PolicyException, now: datetime, at: Path) -> Iterator[Finding]:
-    ends = exception.expires_at
-    if ends <= now:
-        yield _warn("DT107", invalid(at, format_time(ends), "has passed: the exception does nothing, remove it"))
-    elif ends - now <= SOON:
-        yield _warn("DT108", invalid(at, format_time(ends), "is within a week"))
-    if ends - (exception.not_before or now) > LONG:
-        yield _warn("DT109", invalid(at, format_time(ends), "is more than a year away: that is a rule, write one"))
+        path, ends = entries.index(position).child("expiresAt"), exception.expires_at
+        if ends <= now:
+            yield _warn("DT107", invalid(path, format_time(ends), "has passed: the exception does nothing, remove it"))
+        elif ends - now <= SOON:
+            yield _warn("DT108", invalid(path, format_time(ends), "is within a week"))
+        if ends - (exception.not_before or now) > LONG:
+            text = "is more than a year away: that is a rule, write one"
+            yield _warn("DT109", invalid(path, format_time(ends), text))
 
 
 def _rule_warnings(rules: Sequence[Rule], at: Path, check: Callable[[str], None]) -> Iterator[Finding]:

@@ -380,14 +380,11 @@ class TolerationMatcher:
 
     def intersects(self, toleration: DeviceToleration, trace: Trace | None = None) -> bool:
         """Return whether it tolerates one of these taints, and one with NoExecute for longer than `above`."""
-        if toleration.key and not self.keys.holds(toleration.key) and (trace is None or trace.ends("tolerations.keys")):
+        keys = not toleration.key or self.keys.holds(toleration.key)
+        if not keys and (trace is None or trace.ends("tolerations.keys")):
             return False
-        exists = toleration.operator == EXISTS
-        if (
-            not exists
-            and not self.values.holds(toleration.value)
-            and (trace is None or trace.ends("tolerations.values"))
-        ):
+        values = toleration.operator == EXISTS or self.values.holds(toleration.value)
+        if not values and (trace is None or trace.ends("tolerations.values")):
             return False
         effects = self._effects if not toleration.effect else self._effects & {toleration.effect}
         if not effects and (trace is None or trace.ends("tolerations.effects")):
