@@ -365,6 +365,12 @@ class DriverMatcher:
         # A class that selects no device at all is contained in every set and intersects none.
         return all(found) if allowing else any(found)
 
+    def holds(self, name: str | None, *, allowing: bool) -> bool:
+        """Return whether the one driver (or pool) matches; None may be any."""
+        if self.everything:
+            return True
+        return not allowing if name is None else self.texts.holds(name)
+
 
 class TolerationMatcher:
     """`tolerations` of a match, compiled: a set of taints, and for how long those with NoExecute."""
@@ -486,25 +492,23 @@ class Matcher:
 
     def covers_scope(self, scope: Scope, check: Check = unchecked, trace: Trace | None = None) -> bool:
         """Return whether requester and namespace match."""
-        allowing, names, who = self.allowing, self.names, self.requesters
-        if (
-            names is not None
-            and not names.matches(scope.namespace, scope.facts, trace, allowing=allowing)
-            and trace is None
-        ):
-            return False
-        known = who is None or who.matches(scope.requester, allowing=allowing, check=check)
-        if not known and (trace is None or trace.ends("requesters")):
-            return False
+        names, who = self.names, self.requesters
+        if names is not None:
+            known = names.matches(scope.namespace, scope.facts, trace, allowing=self.allowing)
+            if not known and trace is None:
+                return False
+        if who is not None:
+            known = who.matches(scope.requester, allowing=self.allowing, check=check)
+            if not known and (trace is None or trace.ends("requesters")):
+                return False
         return not trace
 
     def covers(self, target: Target, toleration: DeviceToleration | None, trace: Trace | None = None) -> bool:
         """Return whether the request and the toleration match; None is the request itself."""
         if not self.classes.holds(target.device_class) and (trace is None or trace.ends("deviceClasses")):
             return False
-        if not self.drivers.matches(target.drivers, allowing=self.allowing) and (
-            trace is None or trace.ends("drivers")
-        ):
+        drivers = self.drivers.everything or self.drivers.matches(target.drivers, allowing=self.allowing)
+        if not drivers and (trace is None or trace.ends("drivers")):
             return False
         admin = self.admin_access
         if admin is not None and admin is not target.admin_access and (trace is None or trace.ends("adminAccess")):
@@ -517,8 +521,7 @@ class Matcher:
     def covers_taint(self, place: Placement, taint: DeviceTaint, trace: Trace | None = None) -> bool:
         """Return whether the taint on those devices matches."""
         for field, patterns, name in (("drivers", self.drivers, place.driver), ("pools", self.pools, place.pool)):
-            names = None if name is None else (name,)
-            if not patterns.matches(names, allowing=self.allowing) and (trace is None or trace.ends(field)):
+            if not patterns.holds(name, allowing=self.allowing) and (trace is None or trace.ends(field)):
                 return False
         if self.evict is not None and self.evict is not place.evict and (trace is None or trace.ends("evict")):
             return False
