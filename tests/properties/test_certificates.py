@@ -20,9 +20,9 @@ from webhook.certificates.parsing import Unusable
 from webhook.certificates.rotation import Garbled, authorities_in, certificates_in
 from webhook.certificates.settings import FileSettings
 from webhook.certificates.source import FileSource, usable_leaf
+from webhook.cluster.client.connections import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.credentials import InCluster
 from webhook.cluster.client.errors import NoCredentials
-from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

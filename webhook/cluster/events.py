@@ -1,6 +1,7 @@
-"""Events about objects: an EventWriter writes one and waits for it, an EventRecorder takes one and returns at once.
+"""What the status of objects says to people, and Events about them.
 
-An Event is a courtesy: a failure to write one is logged and never raised.
+An EventWriter writes an Event and waits for it, an EventRecorder takes one and returns at once. An Event is a courtesy:
+a failure to write one is logged and never raised.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
+from webhook.api.meta import format_time
+from webhook.api.rules import Condition
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.flowcontrol.loop import WriteBehind
@@ -137,3 +140,16 @@ def truncate_utf8(text: str, most_bytes: int) -> str:
     if len(data) <= most_bytes:
         return data.decode()
     return data[: most_bytes - 3].decode(errors="ignore") + "..."
+
+
+def condition_object(condition: Condition) -> dict[str, Any]:
+    """A condition of a status as it is applied."""
+    assert condition.last_transition_time is not None
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": condition.observed_generation,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }

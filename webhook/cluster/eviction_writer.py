@@ -24,8 +24,8 @@ from webhook.cluster.client.errors import (
     is_disruption_budget,
     is_webhook_refusal,
 )
-from webhook.cluster.client.rest import STRATEGIC, ThrottledCluster, condition_object, path_of
-from webhook.cluster.events import EventType, EventWriter, ObjectReference
+from webhook.cluster.client.rest import STRATEGIC, ThrottledCluster, path_of
+from webhook.cluster.events import EventType, EventWriter, ObjectReference, condition_object
 from webhook.eviction.ports import Disruption, EvictionEvent, EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from webhook.api.meta import NamespacedName
-from webhook.cluster.client.answers import decode
+from webhook.cluster.client.answers import decode, read_answer
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.eviction.modes import MODE_ANNOTATION
@@ -208,7 +208,9 @@ class Leadership:
                 obj = _object(self._annotated({"name": self._settings.name}), record)
                 await self._cluster.create(self._collection, obj, timeout_seconds=self._timeout_seconds)
             return
-        self._observe(lease)
+        if lease.spec != self._observed:
+            self._observed, self._observed_at = lease.spec, self._clock()
+        self._taken = lease.holder not in ("", self._identity) and self._expires_in_seconds() > 0
         if self._taken or self._released:
             return
         transitions = lease.spec.get("leaseTransitions") or 0
@@ -223,22 +225,13 @@ class Leadership:
         """Metadata with the holder's annotations beside those of others."""
         return {**metadata, "annotations": {**(metadata.get("annotations") or {}), **self._settings.annotations}}
 
-    def _observe(self, lease: _Lease) -> None:
-        """Notes when the record changed, and whether another candidate holds a lease that has not expired."""
-        if lease.spec != self._observed:
-            self._observed, self._observed_at = lease.spec, self._clock()
-        self._taken = lease.holder not in ("", self._identity) and self._expires_in_seconds() > 0
-
     def _expires_in_seconds(self) -> float:
         duration = (self._observed or {}).get("leaseDurationSeconds") or self._settings.lease_seconds
         return self._observed_at + float(duration) - self._clock()
 
     async def _read(self) -> _Lease:
         answer = await self._cluster.get(self._path, timeout_seconds=self._timeout_seconds)
-        try:
-            return decode(_LEASE, answer)
-        except msgspec.DecodeError as error:
-            raise Unavailable(f"GET {self._path}: cannot be read: {error}") from None
+        return read_answer(_LEASE, self._path, answer)
 
     async def _update(self, lease: _Lease, spec: dict[str, Any]) -> None:
         """Raises Conflict if the lease has changed since it was read: its metadata names the version."""
@@ -251,26 +244,6 @@ class Leadership:
 
 def _object(metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-
-
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
-class _Record(msgspec.Struct, omit_defaults=True):
-    holderIdentity: str | None = None  # noqa: N815 -- as the API names it
-    leaseDurationSeconds: int | None = None  # noqa: N815 -- as above
-    renewTime: str | None = None  # noqa: N815 -- as above
-
-
-class _WorkerLease(msgspec.Struct):
-    """The fields of a coordination.k8s.io/v1 Lease that matter here."""
-
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Record = msgspec.field(default_factory=_Record)
-
-
-_WORKER_LEASE: Final = msgspec.json.Decoder(_WorkerLease)
 
 
 class EvictionLease:
@@ -291,7 +264,7 @@ class EvictionLease:
         self._wanted = wanted
         self._random = random
         self._clock = clock
-        self._record: _Record | None = None
+        self._record: dict[str, Any] | None = None
         self._changed_at = 0.0
         self._read_at = 0.0
         self._mode = ""
@@ -305,10 +278,10 @@ class EvictionLease:
         record = self._record
         if record is None:
             return ""
-        duration = record.leaseDurationSeconds or _LEASE_SECONDS
+        duration = record.get("leaseDurationSeconds") or _LEASE_SECONDS
         # A change is seen up to one interval late. What could not be read proves nothing.
         expired = self._read_at - self._changed_at > duration + READ_SECONDS
-        if not record.holderIdentity or expired:
+        if not record.get("holderIdentity") or expired:
             return _NO_HOLDER
         if self._mode and self._mode not in _ACTING:
             return f"the eviction worker runs in mode {self._mode}, so pods stay"
@@ -325,10 +298,9 @@ class EvictionLease:
     async def read(self) -> None:
         """Reads it once; never raises. A failure that may pass leaves what was known."""
         try:
-            answer: Any = await self._cluster.get(self._path, timeout_seconds=_TIMEOUT_SECONDS)
-            lease = decode(_WORKER_LEASE, answer)
+            lease = decode(_LEASE, await self._cluster.get(self._path, timeout_seconds=_TIMEOUT_SECONDS))
         except NotFound:
-            lease = _WorkerLease()
+            lease = _Lease({})
         except Unavailable:
             return
         except (ClusterError, msgspec.DecodeError) as error:
@@ -338,4 +310,4 @@ class EvictionLease:
         self._read_at = self._clock()
         if lease.spec != self._record:
             self._record, self._changed_at = lease.spec, self._read_at
-        self._mode = (lease.metadata.annotations or {}).get(MODE_ANNOTATION, "")
+        self._mode = (lease.metadata.get("annotations") or {}).get(MODE_ANNOTATION, "")

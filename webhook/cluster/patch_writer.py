@@ -13,13 +13,14 @@ import msgspec
 
 from webhook.api.meta import GROUP, OWN_GROUP, NamespacedName, format_time
 from webhook.api.names import PATCHER
-from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
+from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL, DeviceSelector
+from webhook.api.taints import DeviceTaint
 from webhook.cluster.cache.discovery import Collection as ServedAt
 from webhook.cluster.cache.known_patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
-from webhook.cluster.client.rest import Cluster, ThrottledCluster, condition_object, path_of
-from webhook.cluster.events import EventType, EventWriter, ObjectReference
+from webhook.cluster.client.rest import Cluster, ThrottledCluster, path_of
+from webhook.cluster.events import EventType, EventWriter, ObjectReference, condition_object
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.patches.reactions import ReactionWrite
 from webhook.patches.stored import (
@@ -137,34 +138,37 @@ def _answer(error: ClusterError) -> WriteAnswer:
     return WriteAnswer(failed=str(error))
 
 
-def _reference(owner: RuleOwner, version: str) -> dict[str, Any]:
-    api_version = PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/{version}"
-    return {
-        "apiVersion": api_version,
+def _rule(write: RuleApply, version: str) -> dict[str, Any]:
+    owner = write.owner
+    reference = {
+        "apiVersion": PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/{version}",
         "kind": owner.kind,
         "name": owner.name,
         "uid": owner.uid,
         "controller": True,
         "blockOwnerDeletion": False,
     }
+    metadata = {
+        "name": write.name,
+        "labels": {owner.label: owner.uid},
+        "annotations": dict(write.annotations),
+        "ownerReferences": [reference],
+    }
+    return _rule_object(version, metadata, write.selector, write.taint)
 
 
-def _rule(write: RuleApply, version: str) -> dict[str, Any]:
+def _rule_object(
+    version: str, metadata: dict[str, Any], selector: DeviceSelector, taint: DeviceTaint
+) -> dict[str, Any]:
     """The rule as it is applied: what is None in the selector is not there."""
-    taint = write.taint
     assert taint.time_added is not None
     value = {"value": taint.value} if taint.value else {}
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": RULE_KIND,
-        "metadata": {
-            "name": write.name,
-            "labels": {write.owner.label: write.owner.uid},
-            "annotations": dict(write.annotations),
-            "ownerReferences": [_reference(write.owner, version)],
-        },
+        "metadata": metadata,
         "spec": {
-            "deviceSelector": {name: text for name, text in _names(write).items() if text is not None},
+            "deviceSelector": {name: text for name, text in _names(selector).items() if text is not None},
             "taint": {"key": taint.key, **value, "effect": taint.effect, "timeAdded": format_time(taint.time_added)},
         },
     }
@@ -174,7 +178,7 @@ def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
     """The rule as a merge patch, with null for everything that it should not have."""
     rule = _rule(write, version)
     rule["metadata"]["labels"] = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL)) | rule["metadata"]["labels"]
-    rule["spec"]["deviceSelector"] = _names(write)
+    rule["spec"]["deviceSelector"] = _names(write.selector)
     return _merge_patch(rule, (*own_annotations(write.owner), *write.retired))
 
 
@@ -196,8 +200,7 @@ def _merge_patch(rule: dict[str, Any], annotations: Iterable[str]) -> dict[str, 
     }
 
 
-def _names(write: RuleApply) -> Mapping[str, str | None]:
-    selector = write.selector
+def _names(selector: DeviceSelector) -> Mapping[str, str | None]:
     return {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
 
 
@@ -233,19 +236,9 @@ class ReactionWriter:
 
 
 def _reaction_rule(write: ReactionWrite, version: str) -> dict[str, Any]:
-    """The rule as it is applied."""
-    rule, taint = write.rule, write.taint
-    assert taint.time_added is not None
-    selector = rule.selector
-    return {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": RULE_KIND,
-        "metadata": {"name": rule.name, "labels": dict(rule.labels), "annotations": dict(rule.annotations)},
-        "spec": {
-            "deviceSelector": {"driver": selector.driver, "pool": selector.pool, "device": selector.device},
-            "taint": {"key": taint.key, "effect": taint.effect, "timeAdded": format_time(taint.time_added)},
-        },
-    }
+    rule = write.rule
+    metadata = {"name": rule.name, "labels": dict(rule.labels), "annotations": dict(rule.annotations)}
+    return _rule_object(version, metadata, rule.selector, write.taint)
 
 
 def _reaction_replacement(write: ReactionWrite, version: str) -> dict[str, Any]:

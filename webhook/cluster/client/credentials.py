@@ -251,7 +251,7 @@ def find_credentials(
     """
     if kubeconfig is not None:
         return KubeConfig(kubeconfig, context, impersonation)
-    in_pod = _in_pod(environment, folder)
+    in_pod = _has_address(environment) and (folder / "token").is_file()  # the checks of client-go
     if in_pod and pod_first and context is None:
         return InCluster(environment, folder, impersonation)
     paths = kubeconfig_paths(environment)
@@ -274,11 +274,6 @@ def _there(path: str) -> bool:
     except OSError:
         return True
     return True
-
-
-def _in_pod(environment: Mapping[str, str], folder: Path) -> bool:
-    """Return whether this runs in a pod, by the checks of client-go."""
-    return _has_address(environment) and (folder / "token").is_file()
 
 
 def _has_address(environment: Mapping[str, str]) -> bool:

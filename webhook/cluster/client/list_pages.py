@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.api.meta import NamespacedName
-from webhook.cluster.client.answers import decode, decode_large, objects
-from webhook.cluster.client.errors import Gone, NotFound, Unavailable
+from webhook.cluster.client.answers import decode_large, objects, read_answer, unreadable
+from webhook.cluster.client.errors import Gone, NotFound
 from webhook.cluster.client.rest import JSON, Cluster, path_of
 
 PAGE: Final = 500
@@ -63,7 +63,7 @@ async def _page(path: str, answer: bytes) -> Page:
     try:
         return await decode_large(_PAGE, answer)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"GET {path}: cannot be read: {error}") from None
+        raise unreadable(path, error) from None
 
 
 async def listed(
@@ -102,7 +102,11 @@ async def pages(cluster: Cluster, path: str, size: int = PAGE) -> AsyncGenerator
 
 async def config_map_of(cluster: Cluster, name: NamespacedName) -> dict[str, Any] | None:
     """A ConfigMap, or None if there is none. Raises ClusterError."""
-    path = path_of("", "v1", "configmaps", namespace=name.namespace, name=name.name)
+    return await find(cluster, path_of("", "v1", "configmaps", namespace=name.namespace, name=name.name))
+
+
+async def find(cluster: Cluster, path: str) -> dict[str, Any] | None:
+    """The object at that path, or None if there is none. Raises ClusterError."""
     try:
         return decoded(await cluster.get(path), path)
     except NotFound:
@@ -111,7 +115,4 @@ async def config_map_of(cluster: Cluster, name: NamespacedName) -> dict[str, Any
 
 def decoded(answer: bytes | msgspec.Raw, path: str) -> dict[str, Any]:
     """The object in an answer. Raises Unavailable."""
-    try:
-        return decode(objects, answer)
-    except msgspec.DecodeError as error:
-        raise Unavailable(f"GET {path}: cannot be read: {error}") from None
+    return read_answer(objects, path, answer)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -22,14 +21,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from webhook.api.meta import format_time
 from webhook.api.names import WORKER
-from webhook.api.rules import Condition
-from webhook.cluster.client.connections import Connections, FencedBody, always, limit_of, reason_of
+from webhook.cluster.client.answers import RawResponse
+from webhook.cluster.client.connections import Connections, FencedBody, Proxy, always, limit_of, reason_of
 from webhook.cluster.client.credentials import Access, Credentials
 from webhook.cluster.client.errors import ClusterError, NoCredentials, NotSent, Silent, Unavailable, error_of, is_busy
-from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
-from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
 from webhook.flowcontrol.loop import Throttle
 
@@ -68,42 +64,13 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
         raise _BrokenOff(str(error) or type(error).__name__) from error
 
 
-class _Proxy(NamedTuple):
-    url: URL | None = None
-    headers: Mapping[str, str] | None = None
-
-
-_NO_PROXY: Final = _Proxy()
-
-
-def _proxy_for(access: Access) -> _Proxy:
-    """The proxy from the credentials, else from HTTPS_PROXY and NO_PROXY. Raises NoCredentials.
-
-    Left to aiohttp, that would be looked up for each request, in a thread, and ~/.netrc with it; client-go does not
-    read that either.
-    """
-    try:
-        if access.proxy is None:
-            url = proxy_for(URL(access.server), os.environ)
-        else:
-            url = proxy_at(access.proxy, "proxy-url") if access.proxy else None
-    except UnknownProxy as error:
-        raise NoCredentials(str(error)) from None
-    if url is None:
-        return _NO_PROXY
-    if not url.user:
-        return _Proxy(url)
-    authorization = aiohttp.encode_basic_auth(url.user, url.password or "")
-    return _Proxy(url.with_user(None), {"Proxy-Authorization": authorization})
-
-
 class _Request(NamedTuple):
     method: str
     path: str
     query: Mapping[str, str | int] | None
     headers: Mapping[str, str]
-    data: bytes | None
     timeout: aiohttp.ClientTimeout
+    data: bytes | None = None
     wanted: Callable[[], bool] = always
 
     def __str__(self) -> str:
@@ -128,6 +95,13 @@ def _content(body: Any, accept: str, content_type: str) -> tuple[Mapping[str, st
     if body is None:
         return {"Accept": accept}, None
     return {"Accept": accept, "Content-Type": content_type}, msgspec.json.encode(body)
+
+
+async def _check(request: _Request, response: aiohttp.ClientResponse) -> None:
+    """Raises ClusterError if the request was not granted."""
+    if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # a redirect is no answer either
+        body, retry_after = await response.read(), response.headers.get("Retry-After", "")
+        raise error_of(str(request), body, code=response.status, retry_after=retry_after)
 
 
 def path_of(group: str, version: str, resource: str, *, namespace: str = "", name: str = "") -> str:
@@ -166,7 +140,7 @@ class Cluster:
         self._session: aiohttp.ClientSession | None = None
         self._connections = Connections()
         self._access: Access | None = None
-        self._proxy = _NO_PROXY
+        self._proxy = Proxy()
         self._loaded_at = 0.0
         self._tried_at = 0.0
         self._renewal = asyncio.Lock()
@@ -174,7 +148,7 @@ class Cluster:
     async def open(self) -> None:
         """Loads the credentials and makes no request yet. Raises NoCredentials."""
         self._access = await self._credentials.load()
-        self._proxy = _proxy_for(self._access)
+        self._proxy = Proxy.of(self._access)
         self._loaded_at = self._tried_at = self._clock()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=self._connections.socket),
@@ -219,12 +193,12 @@ class Cluster:
             sock_connect=self._settings.timeout_seconds,
             sock_read=self._settings.page_silence_seconds,
         )
-        return await self._body_of(_Request("GET", path, query, {"Accept": accept}, None, timeout))
+        return await self._granted(_Request("GET", path, query, {"Accept": accept}, timeout))
 
     async def sample(self, path: str) -> bytes:
         """An object; the connection closes behind it, so that behind one address another server may get the next."""
         timeout = aiohttp.ClientTimeout(total=self._settings.timeout_seconds)
-        return await self._body_of(_Request("GET", path, None, {"Accept": JSON, "Connection": "close"}, None, timeout))
+        return await self._granted(_Request("GET", path, None, {"Accept": JSON, "Connection": "close"}, timeout))
 
     async def create(self, collection: str, obj: Any, **options: Any) -> bytes:
         """The object as the server keeps it; `options` are those of `request`."""
@@ -261,7 +235,9 @@ class Cluster:
         # Events are small: packing them costs the server more than it spares the network.
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
         begun: list[bytes] = []
-        async with self._granted(_Request("GET", path, query, headers, None, timeout)) as response:
+        request = _Request("GET", path, query, headers, timeout)
+        async with self._answered(request) as response:
+            await _check(request, response)
             try:
                 yield b""
                 async for chunk in response.content.iter_any():
@@ -294,19 +270,7 @@ class Cluster:
         """The body of the response; NotSent if it is not `wanted` as a body is written. `reserved`: at the throttle."""
         headers, data = _content(body, accept, content_type)
         timeout = aiohttp.ClientTimeout(total=timeout_seconds or self._settings.timeout_seconds)
-        return await self._body_of(_Request(method, path, query, headers, data, timeout, wanted), reserved=reserved)
-
-    async def _body_of(self, request: _Request, *, reserved: bool = False) -> bytes:
-        """The body of the response to a request that waits for its turn at the throttle."""
-        if self._throttle is not None and not reserved:
-            await self._throttle.wait()
-        try:
-            async with self._granted(request) as response:
-                return await response.read()
-        except ClusterError as error:
-            if self._throttle is not None and is_busy(error):
-                self._throttle.pause(error.retry_after_seconds)
-            raise
+        return await self._granted(_Request(method, path, query, headers, timeout, data, wanted), reserved=reserved)
 
     async def send(
         self,
@@ -319,14 +283,26 @@ class Cluster:
     ) -> RawResponse:
         """Any response of the server, including a refusal. Raises only Unavailable, if there is no response."""
         headers, data = _content(obj, JSON, JSON)
-        request = _Request(method, path, query, headers, data, aiohttp.ClientTimeout(total=timeout_seconds))
-        with _named(request):
-            async with await self._send(request, await self._current_access()) as response:
-                return RawResponse.of(response.status, response.headers, await response.read())
+        request = _Request(method, path, query, headers, aiohttp.ClientTimeout(total=timeout_seconds), data)
+        async with self._answered(request) as response:
+            return RawResponse.of(response.status, response.headers, await response.read())
+
+    async def _granted(self, request: _Request, *, reserved: bool = False) -> bytes:
+        """The body of the response to a request that waits for its turn at the throttle."""
+        if self._throttle is not None and not reserved:
+            await self._throttle.wait()
+        try:
+            async with self._answered(request) as response:
+                await _check(request, response)
+                return await response.read()
+        except ClusterError as error:
+            if self._throttle is not None and is_busy(error):
+                self._throttle.pause(error.retry_after_seconds)
+            raise
 
     @contextlib.asynccontextmanager
-    async def _granted(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A granted request's answer, its body still to be read; what the block raises while reading becomes ours.
+    async def _answered(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Any response, its body still to be read; what the block raises while reading becomes ours.
 
         A 401 is retried once if new credentials are available.
         """
@@ -339,9 +315,6 @@ class Cluster:
                     response.release()
                     response = await self._send(request, renewed)
             async with response:
-                if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # a redirect is no answer either
-                    body, retry_after = await response.read(), response.headers.get("Retry-After", "")
-                    raise error_of(str(request), body, code=response.status, retry_after=retry_after)
                 yield response
 
     async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
@@ -383,7 +356,7 @@ class Cluster:
             self._tried_at = self._clock()
             try:
                 access = await self._credentials.load()
-                proxy = self._proxy if access == refused else _proxy_for(access)
+                proxy = self._proxy if access == refused else Proxy.of(access)
             except NoCredentials as error:
                 log.warning("credentials not reloaded, the old ones stay in use", extra={"error": str(error)})
                 return refused
@@ -431,16 +404,3 @@ def clients_of_leader(
         ThrottledCluster(credentials, throttle, user_agent=user_agent),
         ThrottledCluster(credentials, throttle, user_agent=user_agent, permitted=leads),
     )
-
-
-def condition_object(condition: Condition) -> dict[str, Any]:
-    """A condition of a status as it is applied."""
-    assert condition.last_transition_time is not None
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "observedGeneration": condition.observed_generation,
-        "lastTransitionTime": format_time(condition.last_transition_time),
-    }

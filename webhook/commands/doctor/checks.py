@@ -13,7 +13,8 @@ from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.messages import counted
 from webhook.api.meta import NamespacedName
 from webhook.api.names import WORKER
-from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted
+from webhook.cluster.client.answers import RawResponse
+from webhook.cluster.client.connections import NoHandshake, Untrusted
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
 from webhook.files.report import json_text, visible
 from webhook.policy.document import Loaded

@@ -30,10 +30,11 @@ from webhook.api.pods import POD_GROUPS
 from webhook.cluster.cache.author_policy import read_admission_policies, read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.certificate_objects import ENTRIES, MUTATING, VALIDATING
+from webhook.cluster.client.answers import RawResponse
+from webhook.cluster.client.connections import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.credentials import Credentials
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
-from webhook.cluster.client.list_pages import config_map_of, decoded
-from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted, certificate_end
+from webhook.cluster.client.list_pages import config_map_of, decoded, find
 from webhook.cluster.client.rest import Cluster, ThrottledCluster, path_of
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import EvictionLease
@@ -164,10 +165,7 @@ class Doctor:
     async def _get(self, group: str, resource: str, name: str, *, namespaced: bool = True) -> dict[str, Any] | None:
         """Return an object of our namespace or of the cluster, or None if there is none. Raises ClusterError."""
         path = path_of(group, "v1", resource, namespace=self._namespace if namespaced else "", name=name)
-        try:
-            return decoded(await self._cluster.get(path), path)
-        except NotFound:
-            return None
+        return await find(self._cluster, path)
 
     # --- installation ----------------------------------------------------------------------------
 

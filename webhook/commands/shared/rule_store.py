@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from webhook.api.meta import GROUP, RULE_VERSIONS
 from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.client.answers import RawResponse
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
-from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.main import ServerRefusal
 from webhook.commands.shared.snapshot import RULES

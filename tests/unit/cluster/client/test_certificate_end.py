@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from webhook.certificates.authority import Authority
-from webhook.cluster.client.raw import NoHandshake, certificate_end
+from webhook.cluster.client.connections import NoHandshake, certificate_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

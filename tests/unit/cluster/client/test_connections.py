@@ -13,9 +13,10 @@ import pytest
 from tests.https.serving import DAY, now, write_pair
 from tests.unit.cluster.peer import Answer, Fixed, Peer, cluster_of, run, until
 from webhook.certificates.authority import Authority
+from webhook.cluster.client.connections import Proxy
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import NoCredentials, Unavailable
-from webhook.cluster.client.rest import Cluster, _proxy_for
+from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +69,7 @@ def test_proxy_is_that_of_the_credentials_or_the_environment(
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    url, headers = _proxy_for(Access("https://server.test:6443", proxy=named))
+    url, headers = Proxy.of(Access("https://server.test:6443", proxy=named))
     assert (str(url) if url else None, headers) == expected
 
 

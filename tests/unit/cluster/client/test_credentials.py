@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from webhook.certificates.authority import Authority
+from webhook.cluster.client.connections import Proxy
 from webhook.cluster.client.credentials import InCluster, KubeConfig, find_credentials
 from webhook.cluster.client.errors import NoCredentials
-from webhook.cluster.client.rest import _proxy_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_pod_in_an_ipv6_cluster(pod: Path) -> None:
 def test_token_of_a_pod_goes_by_no_proxy_that_the_environment_names(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M3: where every pod is given one, it would be sent there."""
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
-    assert _proxy_for(asyncio.run(InCluster(ENVIRONMENT, pod).load())) == (None, None)
+    assert Proxy.of(asyncio.run(InCluster(ENVIRONMENT, pod).load())) == (None, None)
 
 
 def test_new_token_keeps_connections_and_a_new_ca_does_not(pod: Path) -> None:

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from webhook.cluster.client.connections import certificate_end
 from webhook.cluster.client.credentials import InCluster, KubeConfig
-from webhook.cluster.client.raw import certificate_end
 
 if TYPE_CHECKING:
     from pathlib import Path

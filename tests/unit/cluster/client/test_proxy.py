@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
+from webhook.cluster.client.connections import UnknownProxy, proxy_at, proxy_for
 
 PROXY = "http://proxy.test:3128"
 

@@ -250,6 +250,11 @@ def test_refused_token_is_loaded_again_and_the_request_repeated_once() -> None:
                 assert credentials.loads == 2, "not again so soon"
                 now[0] += 10
                 await cluster.get("/x")
+                peer.otherwise = _accepting("fourth")
+                credentials.token = "fourth"
+                now[0] += 10
+                answer = await cluster.send("POST", "/x", {})
+                assert answer.granted, "a request goes the same way if its refusal is an answer, too"
 
     run(test())
 

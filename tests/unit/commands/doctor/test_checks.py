@@ -9,7 +9,8 @@ import pytest
 
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.meta import NamespacedName
-from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted
+from webhook.cluster.client.answers import RawResponse
+from webhook.cluster.client.connections import NoHandshake, Untrusted
 from webhook.commands.doctor.checks import (
     Check,
     Status,
