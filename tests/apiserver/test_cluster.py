@@ -20,9 +20,8 @@ from tests.controlplane import arguments, versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.api.meta import SERVED_VERSIONS
-from webhook.cluster.cache.configmap import ConfigMapSource
 from webhook.cluster.cache.discovery import FixedCollection, served_version
-from webhook.cluster.cache.names import ClusterCache, ConfigMap
+from webhook.cluster.cache.names import ClusterCache, ConfigMap, ConfigMapSource
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import Conflict, Gone, NotFound, Refused

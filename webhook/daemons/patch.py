@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.names import PATCHER
-from webhook.cluster.cache.known_patches import PatchCache, StoredClass
+from webhook.cluster.cache.decoders import StoredClass
+from webhook.cluster.cache.known_patches import PatchCache
 from webhook.cluster.events import EventWriter
 from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceToucher
 from webhook.config.workers import PatchSettings, parse_patch

@@ -14,16 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, NoReturn
 
-import msgspec
-
 from webhook.admission.audit import AtRest, audited
 from webhook.admission.context import AdmissionContext
 from webhook.api.meta import GROUP, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import Collection, ServedCollection
-from webhook.cluster.cache.names import DeviceClass, class_drivers
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.list_pages import listed, pages
 from webhook.cluster.client.rest import Cluster
+from webhook.expressions.drivers import drivers_in_manifest
 from webhook.flowcontrol.loop import Again, Loop
 from webhook.policy.decide import PolicyState, PolicyStore
 from webhook.policy.match import NamespaceFacts
@@ -144,10 +142,7 @@ class PeriodicAudit:
 
 
 def _named_drivers(item: dict[str, Any]) -> tuple[str, frozenset[str] | None]:
-    try:
-        return item["metadata"]["name"], class_drivers(msgspec.convert(item, DeviceClass))
-    except msgspec.ValidationError:
-        return item["metadata"]["name"], None
+    return item["metadata"]["name"], drivers_in_manifest(item)
 
 
 def _counted(found: Iterable[AtRest], counts: Counter[tuple[str, str, str]]) -> bool:

@@ -18,8 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.field import Path
-from webhook.cluster.cache.configmap import ConfigMapSource
-from webhook.cluster.cache.names import ConfigMap
+from webhook.cluster.cache.names import ConfigMap, ConfigMapSource
 from webhook.cluster.client.credentials import Credentials, find_credentials
 from webhook.cluster.client.errors import ClusterError, NoCredentials
 from webhook.cluster.client.rest import Cluster, ThrottledCluster, clients_of_leader

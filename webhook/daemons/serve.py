@@ -20,14 +20,13 @@ from webhook.api.names import PROGRAM
 from webhook.certificates.contexts import HandshakeFailures, listening_context
 from webhook.certificates.settings import FileSettings, StoreError
 from webhook.certificates.source import CertificateSource, FileSource, SelfManagedSource
-from webhook.cluster.cache.author_policy import AuthorPolicyWatch
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.known_patches import PatchesInForce
 from webhook.cluster.cache.names import ClusterCache
-from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.events import EventRecorder, EventWriter, ObjectReference
+from webhook.cluster.installation import MUTATING, VALIDATING, AuthorPolicyWatch, SecretObject, WebhookConfiguration
 from webhook.cluster.leader import EvictionLease
 from webhook.cluster.settings import InventorySettings
 from webhook.config.serve import ServeSettings, parse_serve

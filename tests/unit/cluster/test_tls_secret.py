@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, cluster_of, run, status
 from webhook.certificates.settings import StoredBundles, StoredSecret, StoreError
-from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration
+from webhook.cluster.installation import MUTATING, VALIDATING, SecretObject, WebhookConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

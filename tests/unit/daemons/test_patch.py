@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.patches.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.cluster.cache.known_patches import StoredClass
+from webhook.cluster.cache.decoders import StoredClass
 from webhook.cluster.client.errors import Refused
 from webhook.config.workers import parse_patch
 from webhook.daemons import evict, patch

@@ -2,6 +2,5 @@
 
 A `listwatch` reads JSON into wire structs and turns them into values; its store adds lists and events up and
 notifies subscribers; a `reflector` drives both and recovers from errors. The other modules are reflectors with a
-subject: the inventory, namespaces and device classes, disruption budgets, the policy's ConfigMap. Start with
-`reflector.Reflector`.
+subject: the inventory, what a policy goes by (`names`), patches, disruption budgets. Start with `reflector.Reflector`.
 """

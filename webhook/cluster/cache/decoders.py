@@ -1,4 +1,4 @@
-"""Slices, rules and claims on the wire, and the part of them that an inventory holds.
+"""Slices, rules, claims and device classes on the wire, and the part of them that caches hold.
 
 A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
 need is left out: requests, specifications and annotations of claims, attributes and shapes of devices, and how much
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from sys import intern
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -25,8 +25,10 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.meta import ObjectMeta
 from webhook.api.pods import pod_group_of
-from webhook.api.rules import DeviceTaintRule, decode_rule
+from webhook.api.rules import DeviceTaintRule, decode_cel_selectors, decode_rule
 from webhook.api.slices import Device, ResourceSlice, decode_slice
 from webhook.api.taints import decode_taints, decode_tolerations
 from webhook.cluster.cache.listwatch import (
@@ -198,12 +200,10 @@ class _Basic(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     consumes_counters: tuple[_CounterUse | None, ...] | None = None
 
 
-class _Device(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Device(_Basic, frozen=True, gc=False):
     """A device in any shape: v1beta1 writes everything but the name a level deeper."""
 
     name: str = ""
-    taints: msgspec.Raw = _NOTHING
-    consumes_counters: tuple[_CounterUse | None, ...] | None = None
     basic: _Basic | None = None
 
     def to_value(self) -> Device:
@@ -299,6 +299,28 @@ class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
             return found
         meta = msgspec.structs.replace(found.meta, annotations={ORIGINALS: originals})
         return msgspec.structs.replace(found, meta=meta)
+
+
+# --- device classes -----------------------------------------------------------------------------
+
+
+class StoredClass(msgspec.Struct, frozen=True):
+    """A DeviceClass in the cluster."""
+
+    meta: ObjectMeta
+    selectors: DeviceClassSelectors
+
+
+class DeviceClassWire(msgspec.Struct, frozen=True):
+    """A DeviceClass of any version. There are few."""
+
+    metadata: ObjectIdentity
+    spec: dict[str, Any] | None = None
+
+    def to_value(self) -> StoredClass:
+        """Its selectors as `api.device_classes.decode_device_class` returns them; no annotations."""
+        selectors = decode_cel_selectors(Reader(self.spec or {}, []))
+        return StoredClass(object_meta(self.metadata), DeviceClassSelectors(self.metadata.name, selectors))
 
 
 # --- rules --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire
 from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection, ServerVersions
 from webhook.cluster.cache.listwatch import ListWatch, WireValue, is_newer
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
-from webhook.cluster.cache.reflector import Reflector, doubt
+from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import ClusterError, NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
@@ -92,15 +92,14 @@ class InventoryCache:
             self._rules,
             self._claims,
         ]
-        self._optional = [self._rules]
         if pods:
             every = FixedCollection("", "v1", "pods")
             large = replace(common, page_size=settings.pod_page_size)
             self._reflectors.append(follow(every, PodWire, items=held.pods, settings=large))
             groups = ServedCollection(cluster, POD_GROUPS[0], POD_GROUP_VERSIONS, POD_GROUPS[1])
             rarely = replace(common, absent_most_seconds=settings.pod_groups_seconds)
-            self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=rarely, optional=True))
-            self._reflectors.append(self._optional[-1])
+            pod_groups = follow(groups, PodGroupWire, items=held.pod_groups, settings=rarely, optional=True)
+            self._reflectors.append(pod_groups)
         needed = len(self._reflectors) if settings.pods_needed else 3
         self._needed, self._beside = self._reflectors[:needed], self._reflectors[needed:]
         for each in self._reflectors:
@@ -116,7 +115,7 @@ class InventoryCache:
     def sight(self) -> Sight:
         """The inventory if it is current, or why not. Cheap enough for each review."""
         for reflector in self._needed:
-            unknown = self._doubt(reflector)
+            unknown = reflector.doubt(self._stale_seconds)
             if unknown:
                 return Sight(None, unknown)
         return self._trusted
@@ -139,15 +138,10 @@ class InventoryCache:
     @property
     def pods_current(self) -> bool:
         """Whether pods and PodGroups are current. Cheap enough for each review."""
-        return not any(map(self._doubt, self._beside))
+        return not any(each.doubt(self._stale_seconds) for each in self._beside)
 
     def _problem_of(self, reflectors: Iterable[Reflector[Any]]) -> str | None:
-        problems = []
-        for reflector in reflectors:
-            unknown = self._doubt(reflector)
-            if unknown:
-                problems.append(f"{unknown} ({reflector.error})" if reflector.error else unknown)
-        return "; ".join(problems) or None
+        return "; ".join(filter(None, [each.problem(self._stale_seconds) for each in reflectors])) or None
 
     async def synced(self) -> None:
         """Returns once each resource was read in full, or found not to be served; waits for ever if they never are."""
@@ -158,10 +152,6 @@ class InventoryCache:
     async def run(self) -> NoReturn:
         """Follow all of them until it is cancelled."""
         await together(self._servers.run(), *[each.run() for each in self._reflectors])
-
-    def _doubt(self, reflector: Reflector[Any]) -> str:
-        """Why a resource is not current; empty if it is."""
-        return doubt(reflector, self._stale_seconds, optional=reflector in self._optional)
 
     def _servers_changed(self, facts: ServerFacts) -> None:
         self.inventory.servers = facts
@@ -248,29 +238,21 @@ class ClaimsHorizon:
     async def _ask(self) -> None:
         """Find what the inventory has to come to for all that is wanted now."""
         at = self._clock()
-        newest = needed = await self._newest_version()
+        try:
+            newest = needed = await self._claims.newest_version()
+        except NotFound:
+            self._claims.collection.forget()
+            raise
         await asyncio.sleep(self._event_seconds)
         if is_newer(newest, self._version()):
-            needed = await self._last_change(newest)
+            with contextlib.suppress(ClusterError):  # such as 410: then only the first watch can say
+                needed = await self._last_change(newest)
         # Versions that go back, as after etcd was restored, would never reach the older mark.
         older = [mark for mark in self._marks[:1] if not is_newer(mark.version, newest)]
         self._marks = (*older, _Mark(at, needed))
 
-    async def _newest_version(self) -> str:
-        """Return the version of the collection as it is now."""
-        try:
-            return await self._claims.newest_version()
-        except NotFound:
-            self._claims.collection.forget()
-            raise
-
     async def _last_change(self, until: str) -> str:
-        """Return the version of the last change up to `until`, if the server says so; else `until` itself."""
-        with contextlib.suppress(ClusterError):  # such as 410: then only the first watch can say
-            return await self._replayed(until)
-        return until
-
-    async def _replayed(self, until: str) -> str:
+        """Return the version of the last change up to `until`, if a watch shows it; else `until` itself."""
         last = self._version()
         events = self._claims.watch(last, watch_seconds=_WATCH_SECONDS, silence_seconds=_SILENCE_SECONDS)
         async with contextlib.aclosing(events):

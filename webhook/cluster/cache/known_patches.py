@@ -13,16 +13,14 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import msgspec
-
-from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
+from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.patches import ResourceSlicePatch, decode_patch
 from webhook.api.rules import decode_conditions, decode_rule
 from webhook.api.slices import DeviceClassSelectors, ResourceSlice, decode_device_class
-from webhook.cluster.cache.decoders import WholeSliceWire
+from webhook.cluster.cache.decoders import DeviceClassWire, StoredClass, WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import WholeWire
-from webhook.cluster.cache.reflector import Reflector, doubt
+from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
@@ -42,22 +40,6 @@ if TYPE_CHECKING:
 PATCHES: Final = "resourceslicepatches"
 _IDLE_SECONDS: Final = 0.2
 """How often it is looked whether a review left something to do."""
-
-
-class StoredClass(msgspec.Struct, frozen=True):
-    """A DeviceClass in the cluster."""
-
-    meta: ObjectMeta
-    selectors: DeviceClassSelectors
-
-
-class DeviceClassWire(WholeWire, frozen=True):
-    """A DeviceClass of any version."""
-
-    def to_value(self) -> StoredClass:
-        """As `api.slices.decode_device_class` returns it."""
-        reader = self.reader
-        return StoredClass(reader.meta(), decode_device_class(reader))
 
 
 class PatchWire(WholeWire, frozen=True):
@@ -159,9 +141,9 @@ class PatchCache:
 
     @property
     def problem(self) -> str | None:
-        """Why what is known is not current, or None."""
-        found = [text for each in self._all if (text := self._doubt(each))]
-        return "; ".join(found) or None
+        """Why what is known is not current, or None. What is not served is not waited for."""
+        served = [each for each in self._all if not each.unserved]
+        return "; ".join(filter(None, [each.problem(self._stale_seconds) for each in served])) or None
 
     async def synced(self) -> None:
         """Returns once each was read in full, or found not to be served; waits for ever if they never are."""
@@ -171,17 +153,6 @@ class PatchCache:
     async def run(self) -> NoReturn:
         """Follow all of them until it is cancelled."""
         await together(*[each.run() for each in self._all])
-
-    def _doubt(self, reflector: Reflector[Any]) -> str:
-        error = f" ({reflector.error})" if reflector.error else ""
-        if not reflector.synced.is_set():
-            return f"{reflector.resource} not read yet{error}"
-        if reflector.unserved:
-            return ""
-        if not reflector.settled or reflector.lost_seconds == inf:
-            return f"{reflector.resource} being listed again{error}"
-        lost = reflector.lost_seconds
-        return f"{reflector.resource} not watched for {lost:.0f} s{error}" if lost > self._stale_seconds else ""
 
 
 class BarePatchWire(WholeWire, frozen=True):
@@ -224,7 +195,8 @@ class PatchesInForce:
         )
         self._for_slices: SlicePatches | None = None
         self.reflector.subscribe(self._changed)
-        names.class_reflector.subscribe(self._changed)
+        self._classes = names.class_reflector
+        self._classes.subscribe(self._changed)
 
     def known(self) -> KnownPatches:
         """The patches and classes, or why they are not known. Cheap enough for each review."""
@@ -244,8 +216,7 @@ class PatchesInForce:
     @property
     def problem(self) -> str | None:
         """Why patches are not current, with the server's error, or None."""
-        unknown, error = self._doubt(), self.reflector.error
-        return (f"{unknown} ({error})" if error else unknown) or None
+        return self.reflector.problem(self._stale_seconds) or self._classes.problem(self._stale_seconds) or None
 
     async def run(self, sight: Callable[[], Sight]) -> NoReturn:
         """Follow them, and go on with filters that took a review too long, until it is cancelled."""
@@ -264,9 +235,7 @@ class PatchesInForce:
         self._for_slices = None
 
     def _doubt(self) -> str:
-        classes = self._names.class_reflector
-        of_classes = doubt(classes, self._stale_seconds)
-        return doubt(self.reflector, self._stale_seconds, optional=True) or of_classes
+        return self.reflector.doubt(self._stale_seconds) or self._classes.doubt(self._stale_seconds)
 
 
 class PatchWatch:
@@ -303,8 +272,7 @@ class PatchWatch:
     @property
     def problem(self) -> str | None:
         """Why patches are not known, with the server's error, or None."""
-        unknown, error = doubt(self.reflector, inf, optional=True), self.reflector.error
-        return (f"{unknown} ({error})" if error else unknown) if unknown else None
+        return self.reflector.problem(inf) or None
 
     async def looked(self) -> None:
         """Returns once patches were read, or found not to be served; or after some seconds."""

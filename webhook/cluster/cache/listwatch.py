@@ -16,7 +16,7 @@ from webhook.api.pods import Owner, kind_of
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
-from webhook.cluster.client.list_pages import Page, collection_version, list_pages
+from webhook.cluster.client.list_pages import ListMeta, Page, collection_version, list_pages
 from webhook.cluster.client.rest import JSON, Cluster
 from webhook.flowcontrol.workqueue import TimeSlice
 
@@ -116,23 +116,6 @@ class WholeWire(msgspec.Struct, frozen=True):
         return Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch; what the object is depends on the type."""
-
-    type: str
-    object: msgspec.Raw
-
-
-class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
-class Bookmark(msgspec.Struct, frozen=True):
-    """An event with nothing but a version: all changes up to it have been sent."""
-
-    metadata: _BookmarkMeta
-
-
 def key_of(meta: Named) -> str:
     """`namespace/name`, or the name alone for what has no namespace."""
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
@@ -215,8 +198,21 @@ class SharedLists:
         return known
 
 
-_EVENT: Final = msgspec.json.Decoder(WatchEvent)
-_BOOKMARK: Final = msgspec.json.Decoder(Bookmark)
+class _WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch; what the object is depends on the type."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Bookmark(msgspec.Struct, frozen=True):
+    """An event with nothing but a version: all changes up to it have been sent."""
+
+    metadata: ListMeta
+
+
+_EVENT: Final = msgspec.json.Decoder(_WatchEvent)
+_BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 
 
 class Store(Generic[V]):

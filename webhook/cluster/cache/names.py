@@ -1,4 +1,4 @@
-"""Namespaces and DeviceClasses by name: what the policy's port `ClusterNames` is filled with."""
+"""What a policy goes by: namespaces and DeviceClasses by name (its port `ClusterNames`), and the ConfigMap it is in."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Final, Generic, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from webhook.api.meta import SERVED_VERSIONS
 from webhook.api.pods import HOLD
-from webhook.api.rules import CELSelector
 from webhook.api.slices import DeviceClassSelectors
+from webhook.cluster.cache.decoders import DeviceClassWire, StoredClass
 from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection
 from webhook.cluster.cache.listwatch import METADATA, Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.client.answers import decode
-from webhook.cluster.client.errors import ClusterError, Unavailable
+from webhook.cluster.client.answers import read_answer
+from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import JSON, Cluster
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 from webhook.expressions.drivers import drivers_of
@@ -117,24 +117,6 @@ class NamespaceCache:
             self._on_change(name)
 
 
-class _CELSelector(msgspec.Struct, frozen=True, gc=False):
-    expression: str = ""
-
-
-class _Selector(msgspec.Struct, frozen=True, gc=False):
-    cel: _CELSelector | None = None
-
-
-class _DeviceClassSpec(msgspec.Struct, frozen=True):
-    selectors: list[_Selector] | None = None
-
-
-class DeviceClass(WireValue, frozen=True):
-    """The fields that are read; they are the same in every version that was ever served."""
-
-    spec: _DeviceClassSpec | None = None
-
-
 class ConfigMap(WireValue, frozen=True, rename="camel"):
     """Of binaryData only the keys are of use: a policy there is a mistake that must be reported."""
 
@@ -142,20 +124,49 @@ class ConfigMap(WireValue, frozen=True, rename="camel"):
     binary_data: dict[str, str] | None = None
 
 
-def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:
-    """The drivers whose devices the class can select; None if that cannot be read from its selectors, so any.
+class ConfigMapSource:
+    """One ConfigMap by name, watched through the API: a mounted file would change up to two minutes later."""
 
-    A selector of another sort than CEL is one that we cannot read; others still narrow the class down.
-    """
-    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
-    return drivers_of([selector.cel.expression for selector in selectors if selector.cel])
+    def __init__(  # noqa: PLR0913 -- all by name
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        on_change: Callable[[ConfigMap | None], None],
+        random: Callable[[], float],
+        metrics: Metrics | None = None,
+        settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_change` gets the ConfigMap; None if there is none, which is not the same as one without data.
 
+        It is called once at the start, and then at each change. What it raises ends `run`.
+        """
+        self.reflector = Reflector(
+            cluster,
+            FixedCollection("", "v1", "configmaps", namespace=namespace),
+            ConfigMap,
+            field_selector=f"metadata.name={name}",
+            random=random,
+            settings=settings,
+            metrics=metrics,
+            clock=clock,
+        )
+        self.reflector.subscribe(self._changed)
+        self._on_change = on_change
 
-def class_selectors(device_class: DeviceClass) -> DeviceClassSelectors:
-    """What a device of the class must satisfy; a selector of another sort than CEL is one without an expression."""
-    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
-    found = [CELSelector(selector.cel.expression if selector.cel else None) for selector in selectors]
-    return DeviceClassSelectors(device_class.meta.name, tuple(found))
+    async def run(self) -> NoReturn:
+        """Follows it; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reflector.run())
+            await self.reflector.synced.wait()
+            if not self.reflector.items:
+                self._on_change(None)
+        raise AssertionError("the reflector does not return")
+
+    def _changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
+        self._on_change(new)
 
 
 V = TypeVar("V")
@@ -244,6 +255,12 @@ class ClassDrivers(msgspec.Struct, frozen=True, gc=False):
 
     names: frozenset[str] | None
 
+    @classmethod
+    def of(cls, stored: StoredClass) -> Self:
+        """A selector of another sort than CEL is one that we cannot read; others still narrow the class down."""
+        expressions = [each.expression for each in stored.selectors.selectors]
+        return cls(drivers_of([each for each in expressions if each is not None]))
+
 
 class ClusterCache:
     """Namespaces and device classes by name, kept current by two watches; gaps are filled by single requests."""
@@ -280,7 +297,7 @@ class ClusterCache:
         self.class_reflector = Reflector(
             cluster,
             self._class_collection,
-            DeviceClass,
+            DeviceClassWire,
             random=random,
             settings=reflector_settings,
             metrics=metrics,
@@ -346,27 +363,26 @@ class ClusterCache:
         if either is not None:
             self._namespace_lookups.forget(either.key)
 
-    def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+    def _class_changed(self, old: StoredClass | None, new: StoredClass | None) -> None:
         if new is not None:
-            if old is None or old.spec != new.spec:
-                self._classes[new.key] = ClassDrivers(class_drivers(new))
-                self._selectors[new.key] = class_selectors(new)
-            self._class_lookups.forget(new.key)
+            name = new.meta.name
+            if old is None or old.selectors != new.selectors:
+                self._classes[name] = ClassDrivers.of(new)
+                self._selectors[name] = new.selectors
+            self._class_lookups.forget(name)
         elif old is not None:
-            self._classes.pop(old.key, None)
-            self._selectors.pop(old.key, None)
-            self._class_lookups.forget(old.key)
+            name = old.meta.name
+            self._classes.pop(name, None)
+            self._selectors.pop(name, None)
+            self._class_lookups.forget(name)
 
     async def _get_namespace(self, name: str) -> NamespaceFacts:
         return (await self._get(NAMESPACES, name, Namespace, METADATA)).facts(None)
 
     async def _get_class(self, name: str) -> ClassDrivers:
-        return ClassDrivers(class_drivers(await self._get(self._class_collection, name, DeviceClass, JSON)))
+        return ClassDrivers.of((await self._get(self._class_collection, name, DeviceClassWire, JSON)).to_value())
 
     async def _get(self, collection: Collection, name: str, wire: type[T], accept: str) -> T:
         path = f"{await collection.path()}/{quote(name, safe='')}"
         answer = await self._cluster.get(path, accept=accept, timeout_seconds=self._settings.request_seconds)
-        try:
-            return decode(msgspec.json.Decoder(wire), answer)
-        except msgspec.DecodeError as error:
-            raise Unavailable(f"GET {path}: cannot be read: {error}") from None
+        return read_answer(msgspec.json.Decoder(wire), path, answer)

@@ -17,8 +17,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
-from math import inf
-from typing import Any, Final, Generic, NoReturn
+from typing import Final, Generic, NoReturn
 
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import Event, ListWatch, Store, V, WireStruct, is_newer
@@ -185,6 +184,30 @@ class Reflector(Generic[V]):
         """
         return self._gap.seconds
 
+    def doubt(self, stale_seconds: float) -> str:
+        """Why the resource is not current, after its watch was lost for `stale_seconds` at the latest; empty if it is.
+
+        Where an optional resource is not served there are none.
+        """
+        if self.unserved:
+            if not self._optional:
+                return f"{self.resource} are not served"
+            # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
+            return f"{self.resource} are served no longer" if self.items else ""
+        if not self.synced.is_set():
+            return f"{self.resource} not read yet"
+        lost = self.lost_seconds
+        if self.settled and lost <= stale_seconds:
+            return ""
+        if not self.settled or lost == math.inf:
+            return f"{self.resource} being listed again"
+        return f"{self.resource} not watched for {lost:.0f} s"
+
+    def problem(self, stale_seconds: float) -> str:
+        """The same, with the server's error."""
+        unknown = self.doubt(stale_seconds)
+        return f"{unknown} ({self.error})" if unknown and self.error else unknown
+
     def subscribe(self, on_change: Callable[[V | None, V | None], None]) -> None:
         """Calls `on_change(old, new)` for every change; `old` is None for an addition, `new` for a deletion.
 
@@ -285,19 +308,15 @@ class Reflector(Generic[V]):
     async def _watch(self) -> None:
         """One watch from the last known version until the server ends it. Raises ClusterError if it ends otherwise."""
         began = self._clock()
-        async with contextlib.aclosing(self._events(self._version)) as events:
+        # Up to twice the time, as in client-go, so that the watches of replicas do not end together.
+        seconds = int(self._settings.watch_seconds * (1 + self._random()))
+        silence = self._settings.silence_seconds
+        events = self._list_watch.watch(self._version, watch_seconds=seconds, silence_seconds=silence)
+        async with contextlib.aclosing(events):
             any_event = await self._consume(events)
         if not any_event and self._clock() - began < self._settings.short_watch_seconds:
             raise Unavailable(f"WATCH {self.resource}: ended as soon as it began")
         self._mark_healthy()
-
-    def _events(self, version: str) -> AsyncGenerator[Event[V], None]:
-        return self._list_watch.watch(
-            version,
-            # up to twice the time, as in client-go, so that the watches of replicas do not end together
-            watch_seconds=int(self._settings.watch_seconds * (1 + self._random())),
-            silence_seconds=self._settings.silence_seconds,
-        )
 
     async def _consume(self, events: AsyncGenerator[Event[V], None]) -> bool:
         """Applies all events until the server ends the watch; returns whether there were any."""
@@ -368,27 +387,3 @@ class Reflector(Generic[V]):
         about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
         log.log(level if due else logging.DEBUG, "list or watch failed", extra={**about, **self._fault.fields})
         await asyncio.sleep(seconds)
-
-
-def doubt(reflector: Reflector[Any], stale_seconds: float, *, optional: bool = False) -> str:
-    """Why a resource is not current, after its watch was lost for `stale_seconds` at the latest; empty if it is.
-
-    `optional`: where it is not served there are none.
-    """
-    if reflector.unserved:
-        if not optional:
-            return f"{reflector.resource} are not served"
-        # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
-        return f"{reflector.resource} are served no longer" if reflector.items else ""
-    if not reflector.synced.is_set():
-        return f"{reflector.resource} not read yet"
-    if not reflector.settled:
-        return f"{reflector.resource} being listed again"
-    lost = reflector.lost_seconds
-    if lost <= stale_seconds:
-        return ""
-    return (
-        f"{reflector.resource} being listed again"
-        if lost == inf
-        else f"{reflector.resource} not watched for {lost:.0f} s"
-    )

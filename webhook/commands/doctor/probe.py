@@ -27,9 +27,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
 from webhook.api.pods import POD_GROUPS
-from webhook.cluster.cache.author_policy import read_admission_policies, read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
-from webhook.cluster.certificate_objects import ENTRIES, MUTATING, VALIDATING
 from webhook.cluster.client.answers import RawResponse
 from webhook.cluster.client.connections import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.credentials import Credentials
@@ -37,6 +35,7 @@ from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, find
 from webhook.cluster.client.rest import Cluster, ThrottledCluster, path_of
 from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.installation import ENTRIES, MUTATING, VALIDATING, read_admission_policies, read_author_policy
 from webhook.cluster.leader import EvictionLease
 from webhook.commands.doctor import checks
 from webhook.commands.doctor.checks import PROBE_CODE, Check, Status, WebhookEntry, failed, passed, warned

@@ -16,7 +16,7 @@ from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.credentials import Credentials, KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
-from webhook.cluster.client.list_pages import config_map_of, decoded, list_pages, listed
+from webhook.cluster.client.list_pages import config_map_of, decoded, find, list_pages, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
@@ -301,7 +301,7 @@ async def dump_of_cluster(
     DeviceTaintRules and ResourceSlicePatches; `slices`: with ResourceSlices.
     """
     # Late: it loads metrics, which no other verb needs.
-    from webhook.cluster.cache.author_policy import read_author_policy  # noqa: PLC0415
+    from webhook.cluster.installation import read_author_policy  # noqa: PLC0415
 
     async with Cluster(credentials) as cluster:
         version = await served_version(cluster, GROUP, SERVED_VERSIONS, TEMPLATES.name)
@@ -409,9 +409,7 @@ async def facts_of_cluster(
         await found.read_policy(config_map if with_policy else None)
         path = path_of("coordination.k8s.io", "v1", "leases", namespace=config_map.namespace, name=WORKER)
         try:
-            found.lease = decoded(await cluster.get(path), path)
-        except NotFound:
-            pass
+            found.lease = await find(cluster, path)
         except Refused as error:
             found.lease_refused = str(error)
         return found

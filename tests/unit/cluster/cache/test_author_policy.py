@@ -13,9 +13,9 @@ from tests.unit.cluster.cache.following import event, page
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
 from tests.unit.running import running
 from webhook.api.rules import NEVER
-from webhook.cluster.cache import author_policy
-from webhook.cluster.cache.author_policy import AuthorPolicyWatch, read_author_policy
+from webhook.cluster import installation
 from webhook.cluster.client.errors import Refused
+from webhook.cluster.installation import AuthorPolicyWatch, read_author_policy
 from webhook.policy.vap.drift import AUTHOR_POLICY, shipped
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
@@ -116,7 +116,7 @@ def test_authors_are_unknown_once_the_policy_is_no_longer_watched(monkeypatch: p
             await peer.stop()
             await until(lambda: bool([each for each in watch._reflectors.values() if each.error]), "it is lost")
             assert watch.problem == "", "for a moment"
-            monkeypatch.setattr(author_policy, "_STALE_SECONDS", 0.0)
+            monkeypatch.setattr(installation, "_STALE_SECONDS", 0.0)
             await until(partial(_says, watch, "not watched for 0 s: "), "that it is not watched")
 
     run(test())

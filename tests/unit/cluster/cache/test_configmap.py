@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cluster.cache.following import event
 from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, run, until
 from tests.unit.running import running
-from webhook.cluster.cache.configmap import ConfigMapSource
+from webhook.cluster.cache.names import ConfigMapSource
 from webhook.cluster.settings import ReflectorSettings
 
 if TYPE_CHECKING:

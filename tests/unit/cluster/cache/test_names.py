@@ -12,7 +12,8 @@ from msgspec import convert
 from tests.unit.cluster.cache.following import EXPIRED, event
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
 from tests.unit.running import running
-from webhook.cluster.cache.names import ClusterCache, DeviceClass, Namespace, class_drivers
+from webhook.cluster.cache.decoders import DeviceClassWire
+from webhook.cluster.cache.names import ClassDrivers, ClusterCache, Namespace
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def test_class_is_read_again_when_its_selectors_change_and_forgotten_when_it_goe
 )
 def test_class_gives_what_its_selectors_leave(spec: dict[str, Any], drivers: frozenset[str] | None) -> None:
     raw = {"metadata": {"name": "gpu"}, "spec": spec}
-    assert class_drivers(convert(raw, DeviceClass)) == drivers
+    assert ClassDrivers.of(convert(raw, DeviceClassWire).to_value()).names == drivers
 
 
 def _version(bench: Bench, name: str) -> str:
