@@ -106,7 +106,11 @@ def _tests_in(file: str) -> set[str]:
     path = ROOT / "tests" / file
     if not path.is_file():
         return set()
-    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.id[0] in "NP"], ids=lambda row: row.id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, cluster_of, status, until
 from webhook.cluster.events import EventRecorder, EventType, EventWriter, ObjectReference, truncate_utf8
 
 if TYPE_CHECKING:
@@ -22,83 +22,65 @@ def writer(cluster: Cluster, instance: str = "webhook-0") -> EventWriter:
     return EventWriter(cluster, instance=instance, now=lambda: NOW, random_hex=lambda size: "0f" * size)
 
 
-def test_event_names_the_object_and_us() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.append(Answer({}, 201))
-            await writer(cluster).write(POLICY, EventType.WARNING, reason="PolicyRefused", action="Load", note="why")
-            [request] = peer.requests
-            assert (request.method, request.path) == ("POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
-            assert request.json == {
-                "apiVersion": "events.k8s.io/v1",
-                "kind": "Event",
-                "metadata": {"namespace": "ns", "name": "policy.0f0f0f0f0f0f0f0f"},
-                "eventTime": "2026-06-01T12:00:00.000005Z",
-                "type": "Warning",
-                "reason": "PolicyRefused",
-                "action": "Load",
-                "note": "why",
-                "regarding": {
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "namespace": "ns",
-                    "name": "policy",
-                    "uid": "u1",
-                },
-                "reportingController": "devicetaint.io/device-taint-webhook",
-                "reportingInstance": "webhook-0",
-            }
-
-    run(test())
+async def test_event_names_the_object_and_us() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(Answer({}, 201))
+        await writer(cluster).write(POLICY, EventType.WARNING, reason="PolicyRefused", action="Load", note="why")
+        [request] = peer.requests
+        assert (request.method, request.path) == ("POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
+        assert request.json == {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": "ns", "name": "policy.0f0f0f0f0f0f0f0f"},
+            "eventTime": "2026-06-01T12:00:00.000005Z",
+            "type": "Warning",
+            "reason": "PolicyRefused",
+            "action": "Load",
+            "note": "why",
+            "regarding": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "ns", "name": "policy", "uid": "u1"},
+            "reportingController": "devicetaint.io/device-taint-webhook",
+            "reportingInstance": "webhook-0",
+        }
 
 
-def test_event_about_an_object_without_namespace_is_in_default() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.append(Answer({}, 201))
-            rule = ObjectReference("resource.k8s.io/v1beta2", "DeviceTaintRule", "", "r" * 253)
-            await writer(cluster, "").write(rule, EventType.NORMAL, reason="R" * 200, action="A" * 200, note="ä" * 1000)
-            sent = peer.requests[0].json
-            assert peer.requests[0].path == "/apis/events.k8s.io/v1/namespaces/default/events"
-            assert sent["regarding"] == {"apiVersion": rule.api_version, "kind": rule.kind, "name": rule.name}
-            assert len(sent["metadata"]["name"]) == 253
-            assert (len(sent["reason"]), len(sent["action"]), len(sent["note"].encode())) == (128, 128, 1023)
-            assert sent["reportingInstance"] == "unknown"
-
-    run(test())
+async def test_event_about_an_object_without_namespace_is_in_default() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(Answer({}, 201))
+        rule = ObjectReference("resource.k8s.io/v1beta2", "DeviceTaintRule", "", "r" * 253)
+        await writer(cluster, "").write(rule, EventType.NORMAL, reason="R" * 200, action="A" * 200, note="ä" * 1000)
+        sent = peer.requests[0].json
+        assert peer.requests[0].path == "/apis/events.k8s.io/v1/namespaces/default/events"
+        assert sent["regarding"] == {"apiVersion": rule.api_version, "kind": rule.kind, "name": rule.name}
+        assert len(sent["metadata"]["name"]) == 253
+        assert (len(sent["reason"]), len(sent["action"]), len(sent["note"].encode())) == (128, 128, 1023)
+        assert sent["reportingInstance"] == "unknown"
 
 
 @pytest.mark.parametrize("reply", [Drop(), Answer(status(403, "cannot create events"), 403), Answer(b"", 500)])
-def test_event_that_cannot_be_written_is_logged(reply: Reply, caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.extend([reply, reply])
-            await writer(cluster).write(POLICY, EventType.NORMAL, reason="R", action="A", note="n")
-            [record] = caplog.records
-            assert record.message == "event not written"
-            assert record.__dict__["object"] == "ConfigMap ns/policy"
-
-    run(test())
+async def test_event_that_cannot_be_written_is_logged(reply: Reply, caplog: pytest.LogCaptureFixture) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.extend([reply, reply])
+        await writer(cluster).write(POLICY, EventType.NORMAL, reason="R", action="A", note="n")
+        [record] = caplog.records
+        assert record.message == "event not written"
+        assert record.__dict__["object"] == "ConfigMap ns/policy"
 
 
-def test_recorder_writes_warnings_in_order_though_the_first_fails() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.extend([Answer(b"", 500), Answer({}, 201)])
-            recorder = EventRecorder(writer(cluster), POLICY)
-            recorder.warn("PolicyNotLoaded", "LoadPolicy", "first")
-            recorder.warn("ExceptionEndsSoon", "RemindOfException", "second")
-            running = asyncio.create_task(recorder.run())
-            await until(lambda: len(peer.requests) == 2, "both are written")
-            running.cancel()
-            await asyncio.wait([running])
-            sent = [request.json for request in peer.requests]
-            assert [(each["type"], each["reason"], each["note"]) for each in sent] == [
-                ("Warning", "PolicyNotLoaded", "first"),
-                ("Warning", "ExceptionEndsSoon", "second"),
-            ]
-
-    run(test())
+async def test_recorder_writes_warnings_in_order_though_the_first_fails() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.extend([Answer(b"", 500), Answer({}, 201)])
+        recorder = EventRecorder(writer(cluster), POLICY)
+        recorder.warn("PolicyNotLoaded", "LoadPolicy", "first")
+        recorder.warn("ExceptionEndsSoon", "RemindOfException", "second")
+        running = asyncio.create_task(recorder.run())
+        await until(lambda: len(peer.requests) == 2, "both are written")
+        running.cancel()
+        await asyncio.wait([running])
+        sent = [request.json for request in peer.requests]
+        assert [(each["type"], each["reason"], each["note"]) for each in sent] == [
+            ("Warning", "PolicyNotLoaded", "first"),
+            ("Warning", "ExceptionEndsSoon", "second"),
+        ]
 
 
 @pytest.mark.parametrize(

@@ -97,29 +97,25 @@ def test_what_may_not_be_read_is_not_known() -> None:
     assert "not known" in problems(Answer({"metadata": 7}))[0]
 
 
-def test_it_is_read_again_and_again_while_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_read_again_and_again_while_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READ_SECONDS", 0.01)
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
     wanted = False
 
-    async def test() -> None:
-        nonlocal wanted
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            asked = 0
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        asked = 0
 
-            def answer(_: Request) -> Reply:
-                nonlocal asked
-                asked += 1
-                return lease(renewed=str(asked))
+        def answer(_: Request) -> Reply:
+            nonlocal asked
+            asked += 1
+            return lease(renewed=str(asked))
 
-            peer.otherwise = answer
-            seen = EvictionLease(cluster, NamespacedName("ns", "evict"), wanted=lambda: wanted, random=lambda: 0.5)
-            task = asyncio.create_task(seen.run())
-            await asyncio.sleep(0.1)
-            assert asked == 0
-            wanted = True
-            await until(lambda: asked > 2, "read again")
-            task.cancel()
-            await asyncio.wait([task])
-
-    run(test())
+        peer.otherwise = answer
+        seen = EvictionLease(cluster, NamespacedName("ns", "evict"), wanted=lambda: wanted, random=lambda: 0.5)
+        task = asyncio.create_task(seen.run())
+        await asyncio.sleep(0.1)
+        assert asked == 0
+        wanted = True
+        await until(lambda: asked > 2, "read again")
+        task.cancel()
+        await asyncio.wait([task])

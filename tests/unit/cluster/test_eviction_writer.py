@@ -18,7 +18,7 @@ from tests.unit.cluster.acting import (
     marked,
     writer,
 )
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, status
 from tests.unit.eviction.objects import rule
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import PodGroup
@@ -32,23 +32,20 @@ ANOTHER = (
 SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-def test_eviction_names_the_very_pod() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer(SUCCESS, 201), Answer(SUCCESS, 201)])
-            assert await writer(cluster).evict(POD, None) == EvictionOutcome(EvictionResult.EVICTED)
-            assert await writer(cluster).evict(POD, 7) == EvictionOutcome(EvictionResult.EVICTED)
-            first, second = peer.requests
-            assert (first.method, first.path) == ("POST", f"{PATH}/eviction")
-            assert first.json == {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"namespace": "ml", "name": "pod"},
-                "deleteOptions": {"preconditions": {"uid": "u1"}},
-            }
-            assert second.json["deleteOptions"] == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 7}
-
-    run(test())
+async def test_eviction_names_the_very_pod() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([Answer(SUCCESS, 201), Answer(SUCCESS, 201)])
+        assert await writer(cluster).evict(POD, None) == EvictionOutcome(EvictionResult.EVICTED)
+        assert await writer(cluster).evict(POD, 7) == EvictionOutcome(EvictionResult.EVICTED)
+        first, second = peer.requests
+        assert (first.method, first.path) == ("POST", f"{PATH}/eviction")
+        assert first.json == {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": "ml", "name": "pod"},
+            "deleteOptions": {"preconditions": {"uid": "u1"}},
+        }
+        assert second.json["deleteOptions"] == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 7}
 
 
 REFUSAL = 'admission webhook "x.example.com" denied the request: '
@@ -120,24 +117,18 @@ TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the evictio
         "no answer",
     ],
 )
-def test_answers_are_taken_for(reply: Reply, expected: EvictionResult) -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(reply)
-            outcome = await writer(cluster).evict(POD, None)
-            assert outcome.result is expected
-
-    run(test())
+async def test_answers_are_taken_for(reply: Reply, expected: EvictionResult) -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(reply)
+        outcome = await writer(cluster).evict(POD, None)
+        assert outcome.result is expected
 
 
-def test_budget_that_refuses_says_why_and_for_how_long() -> None:
-    async def test() -> None:
-        details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "needs 3"}]}
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
-            assert await writer(cluster).evict(POD, None) == EvictionOutcome(EvictionResult.BLOCKED, BUDGET, 10.0)
-
-    run(test())
+async def test_budget_that_refuses_says_why_and_for_how_long() -> None:
+    details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "needs 3"}]}
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
+        assert await writer(cluster).evict(POD, None) == EvictionOutcome(EvictionResult.BLOCKED, BUDGET, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -147,17 +138,14 @@ def test_budget_that_refuses_says_why_and_for_how_long() -> None:
         ("The disruption budget web needs 3 healthy pods and has 2 currently", False),
     ],
 )
-def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(cause: str, pending: bool) -> None:  # noqa: FBT001
+async def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(cause: str, pending: bool) -> None:  # noqa: FBT001
     """Only the cause's message differs: createTooManyRequestsError and checkAndDecrement."""
 
-    async def test() -> None:
-        details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": cause}]}
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
-            expected = EvictionOutcome(EvictionResult.BLOCKED, BUDGET, 10.0, budget_pending=pending)
-            assert await writer(cluster).evict(POD, None) == expected
-
-    run(test())
+    details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": cause}]}
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
+        expected = EvictionOutcome(EvictionResult.BLOCKED, BUDGET, 10.0, budget_pending=pending)
+        assert await writer(cluster).evict(POD, None) == expected
 
 
 @pytest.mark.parametrize("code", [404, 409, 200, 201])
@@ -166,33 +154,27 @@ def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(cause: s
     [b"<html>one moment</html>", b"", {}, {"status": "Success"}, {"kind": "Status", "status": "Failure"}],
     ids=["page", "nothing", "no kind", "another JSON", "failure"],
 )
-def test_only_the_api_server_says_that_a_pod_is_gone_or_evicted(body: object, code: int) -> None:
+async def test_only_the_api_server_says_that_a_pod_is_gone_or_evicted(body: object, code: int) -> None:
     """Else it is read before it is evicted again: a load balancer answers while API servers restart."""
 
-    async def test() -> None:
-        failure = isinstance(body, dict) and body.get("status") == "Failure"
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
-                peer.answers.extend([Answer(body, code)] * 2)
-                outcome = await ask
-                peer.answers.clear()
-                if failure and code == 404:
-                    assert outcome.result is EvictionResult.GONE
-                else:
-                    assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, code != 409)
-
-    run(test())
+    failure = isinstance(body, dict) and body.get("status") == "Failure"
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
+            peer.answers.extend([Answer(body, code)] * 2)
+            outcome = await ask
+            peer.answers.clear()
+            if failure and code == 404:
+                assert outcome.result is EvictionResult.GONE
+            else:
+                assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, code != 409)
 
 
-def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            for body in (SUCCESS, TERMINATING):
-                peer.answers.extend([Answer(body), marked(), Answer(body)])
-                assert (await writer(cluster).evict(POD, None)).result is EvictionResult.EVICTED
-                assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
-
-    run(test())
+async def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        for body in (SUCCESS, TERMINATING):
+            peer.answers.extend([Answer(body), marked(), Answer(body)])
+            assert (await writer(cluster).evict(POD, None)).result is EvictionResult.EVICTED
+            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
 
 
 @pytest.mark.parametrize(
@@ -201,15 +183,12 @@ def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None:
     + [(Answer(status(code, "no"), code), False) for code in (403, 409, 429)]
     + [(Answer(status(500, f"{REFUSAL}not now"), 500), False)],
 )
-def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
-                peer.answers.append(reply)
-                outcome = await ask
-                assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, unsure)
-
-    run(test())
+async def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  # noqa: FBT001
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
+            peer.answers.append(reply)
+            outcome = await ask
+            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, unsure)
 
 
 def found(**metadata: str) -> Answer:
@@ -228,128 +207,107 @@ def found(**metadata: str) -> Answer:
     ],
     ids=["there", "on its way out", "namesake", "gone", "it cannot be told", "says a load balancer"],
 )
-def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: Reply, needed: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(reply)
-            assert await writer(cluster).prepare(POD, delete=False, unsure=True) is needed
-            [request] = peer.requests
-            assert (request.method, request.path) == ("GET", PATH)
-            assert "PartialObjectMetadata" in request.headers["accept"]
-            assert await writer(cluster).prepare(POD, delete=False, unsure=False)
-            assert len(peer.requests) == 1
-
-    run(test())
+async def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: Reply, needed: bool) -> None:  # noqa: FBT001
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(reply)
+        assert await writer(cluster).prepare(POD, delete=False, unsure=True) is needed
+        [request] = peer.requests
+        assert (request.method, request.path) == ("GET", PATH)
+        assert "PartialObjectMetadata" in request.headers["accept"]
+        assert await writer(cluster).prepare(POD, delete=False, unsure=False)
+        assert len(peer.requests) == 1
 
 
-def test_reserved_requests_are_made_at_once() -> None:
+async def test_reserved_requests_are_made_at_once() -> None:
     """Also while the throttle is paused: what was decided right before is not out of date when it is done."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
-            await writer(cluster).prepare(POD, delete=True, unsure=False)
-            cluster._throttle.pause(30)
-            async with asyncio.timeout(20):  # less than the pause
-                assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await cluster.get("/x")
-            assert [request.method for request in peer.requests] == ["PATCH", "DELETE"]
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
+        await writer(cluster).prepare(POD, delete=True, unsure=False)
+        cluster._throttle.pause(30)
+        async with asyncio.timeout(20):  # less than the pause
+            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await cluster.get("/x")
+        assert [request.method for request in peer.requests] == ["PATCH", "DELETE"]
 
 
-def test_reservation_counts_as_that_many_requests() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer, per_second=1, burst=3, clock=lambda: 50.0) as cluster:
-            await cluster.reserve(2)
-            await cluster.reserve(1)
-            assert cluster._throttle.delay_seconds() == pytest.approx(1.0)
-
-    run(test())
+async def test_reservation_counts_as_that_many_requests() -> None:
+    async with Peer() as peer, acting_cluster(peer, per_second=1, burst=3, clock=lambda: 50.0) as cluster:
+        await cluster.reserve(2)
+        await cluster.reserve(1)
+        assert cluster._throttle.delay_seconds() == pytest.approx(1.0)
 
 
-def test_conditions_are_applied_to_the_very_rule() -> None:
+async def test_conditions_are_applied_to_the_very_rule() -> None:
     """E-38."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(Answer({}))
-            condition = Condition("devicetaint.io/Eviction", "True", "Evicting", "m", 3, NOW)
-            assert await writer(cluster).set_conditions(rule(), [condition]) is None
-            [request] = peer.requests
-            assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/rule/status")
-            assert request.query == {"fieldManager": "device-taint-webhook", "force": "true"}
-            assert request.headers["content-type"] == "application/apply-patch+yaml"
-            assert request.json == {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "DeviceTaintRule",
-                "metadata": {"name": "rule", "uid": "uid-rule"},
-                "status": {
-                    "conditions": [
-                        {
-                            "type": "devicetaint.io/Eviction",
-                            "status": "True",
-                            "reason": "Evicting",
-                            "message": "m",
-                            "observedGeneration": 3,
-                            "lastTransitionTime": NOW_TEXT,
-                        }
-                    ]
-                },
-            }
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(Answer({}))
+        condition = Condition("devicetaint.io/Eviction", "True", "Evicting", "m", 3, NOW)
+        assert await writer(cluster).set_conditions(rule(), [condition]) is None
+        [request] = peer.requests
+        assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/rule/status")
+        assert request.query == {"fieldManager": "device-taint-webhook", "force": "true"}
+        assert request.headers["content-type"] == "application/apply-patch+yaml"
+        assert request.json == {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "rule", "uid": "uid-rule"},
+            "status": {
+                "conditions": [
+                    {
+                        "type": "devicetaint.io/Eviction",
+                        "status": "True",
+                        "reason": "Evicting",
+                        "message": "m",
+                        "observedGeneration": 3,
+                        "lastTransitionTime": NOW_TEXT,
+                    }
+                ]
+            },
+        }
 
 
-def test_conditions_of_a_rule_that_is_gone_or_another_are_no_fault() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            replies = [(404, "gone"), (409, ANOTHER), (403, "no")]
-            peer.answers.extend([Answer(status(code, text), code) for code, text in replies])
-            failures = [await writer(cluster).set_conditions(rule(), []) for _ in range(3)]
-            assert [failure is not None for failure in failures] == [False, False, True]
-
-    run(test())
+async def test_conditions_of_a_rule_that_is_gone_or_another_are_no_fault() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        replies = [(404, "gone"), (409, ANOTHER), (403, "no")]
+        peer.answers.extend([Answer(status(code, text), code) for code, text in replies])
+        failures = [await writer(cluster).set_conditions(rule(), []) for _ in range(3)]
+        assert [failure is not None for failure in failures] == [False, False, True]
 
 
-def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer({}), Answer({}), Answer(status(409, "changed"), 409)])
-            assert await writer(cluster).downgrade(rule()) is None
-            assert await writer(cluster).delete_rule(rule()) is None
-            failure = await writer(cluster).downgrade(rule())
-            assert failure is not None
-            assert "changed" in failure.message
-            patch, delete, _ = peer.requests
-            identity = {"uid": "uid-rule", "resourceVersion": ""}
-            assert patch.json == {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
-            assert delete.json["preconditions"] == identity
-
-    run(test())
+async def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([Answer({}), Answer({}), Answer(status(409, "changed"), 409)])
+        assert await writer(cluster).downgrade(rule()) is None
+        assert await writer(cluster).delete_rule(rule()) is None
+        failure = await writer(cluster).downgrade(rule())
+        assert failure is not None
+        assert "changed" in failure.message
+        patch, delete, _ = peer.requests
+        identity = {"uid": "uid-rule", "resourceVersion": ""}
+        assert patch.json == {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+        assert delete.json["preconditions"] == identity
 
 
-def test_events_are_about_pods_rules_and_pod_groups() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer({}, 201), Answer({}, 201), Answer({}, 201)])
-            await writer(cluster).write_event(EvictionEvent(POD, "Evicted", "Evict", "why"))
-            await writer(cluster).write_event(EvictionEvent(rule(), "EvictionStopped", "Evict", "why", warning=True))
-            ring = PodGroup(ObjectMeta("ring", namespace="ml", uid="u2"))
-            await writer(cluster).write_event(EvictionEvent(ring, "EvictionHeldByPodGroup", "Evict", "why"))
-            pod, about, group = (request.json for request in peer.requests)
-            assert (pod["regarding"]["kind"], pod["regarding"]["uid"], pod["type"]) == ("Pod", "u1", "Normal")
-            assert (about["regarding"]["kind"], about["metadata"]["namespace"]) == ("DeviceTaintRule", "default")
-            assert about["type"] == "Warning"
-            assert group["regarding"] == {
-                "apiVersion": "scheduling.k8s.io/v1beta1",
-                "kind": "PodGroup",
-                "namespace": "ml",
-                "name": "ring",
-                "uid": "u2",
-            }
-            assert group["metadata"]["namespace"] == "ml"
-
-    run(test())
+async def test_events_are_about_pods_rules_and_pod_groups() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([Answer({}, 201), Answer({}, 201), Answer({}, 201)])
+        await writer(cluster).write_event(EvictionEvent(POD, "Evicted", "Evict", "why"))
+        await writer(cluster).write_event(EvictionEvent(rule(), "EvictionStopped", "Evict", "why", warning=True))
+        ring = PodGroup(ObjectMeta("ring", namespace="ml", uid="u2"))
+        await writer(cluster).write_event(EvictionEvent(ring, "EvictionHeldByPodGroup", "Evict", "why"))
+        pod, about, group = (request.json for request in peer.requests)
+        assert (pod["regarding"]["kind"], pod["regarding"]["uid"], pod["type"]) == ("Pod", "u1", "Normal")
+        assert (about["regarding"]["kind"], about["metadata"]["namespace"]) == ("DeviceTaintRule", "default")
+        assert about["type"] == "Warning"
+        assert group["regarding"] == {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "namespace": "ml",
+            "name": "ring",
+            "uid": "u2",
+        }
+        assert group["metadata"]["namespace"] == "ml"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, status, until
 from webhook.api.meta import format_time
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.client.errors import Refused, Unavailable
@@ -71,18 +71,15 @@ WRITTEN: Final = (IN_TREE_MANAGER, "status", ["EvictionInProgress"])
         pytest.param(Rules(*WRITTEN[:2], ["Ready"]), InTree.ABSENT, True, id="another condition"),
     ],
 )
-def test_canary(rules: Rules, expected: InTree, deleted: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules
-            assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is expected
-            assert rules.deleted is deleted
-            created = peer.requests[0]
-            assert (created.method, created.path) == ("POST", RULES_PATH)
-            assert created.json["spec"]["taint"]["effect"] == "None"
-            assert created.json["spec"]["deviceSelector"] == {"driver": "canary.devicetaint.io"}
-
-    run(test())
+async def test_canary(rules: Rules, expected: InTree, deleted: bool) -> None:  # noqa: FBT001
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules
+        assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is expected
+        assert rules.deleted is deleted
+        created = peer.requests[0]
+        assert (created.method, created.path) == ("POST", RULES_PATH)
+        assert created.json["spec"]["taint"]["effect"] == "None"
+        assert created.json["spec"]["deviceSelector"] == {"driver": "canary.devicetaint.io"}
 
 
 @pytest.mark.parametrize(
@@ -93,84 +90,66 @@ def test_canary(rules: Rules, expected: InTree, deleted: bool) -> None:  # noqa:
     ],
     ids=["none of the answers is final", "gone meanwhile"],
 )
-def test_canary_is_deleted_however_often_that_goes_wrong(
+async def test_canary_is_deleted_however_often_that_goes_wrong(
     troubles: list[Reply], tries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = Rules(troubles=troubles)
-            assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is InTree.ABSENT
-            assert rules.tried == tries
-            assert [record for record in caplog.records if record.levelname == "WARNING"] == []
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = Rules(troubles=troubles)
+        assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is InTree.ABSENT
+        assert rules.tried == tries
+        assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 @pytest.mark.parametrize("trouble", [Answer(b"", 500), Silence()], ids=["refused", "not answered"])
-def test_canary_that_cannot_be_deleted_is_told_by_name(trouble: Reply, caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = Rules(troubles=[trouble] * 100)
-            found = await find_in_tree(cluster, RULES, "x", wait_seconds=0.0, removal_seconds=0.3)
-            assert found is InTree.ABSENT
-            [record] = [record for record in caplog.records if record.levelname == "WARNING"]
-            assert record.__dict__["rule"] == "device-taint-webhook-canary-x"
-
-    run(test())
+async def test_canary_that_cannot_be_deleted_is_told_by_name(trouble: Reply, caplog: pytest.LogCaptureFixture) -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = Rules(troubles=[trouble] * 100)
+        found = await find_in_tree(cluster, RULES, "x", wait_seconds=0.0, removal_seconds=0.3)
+        assert found is InTree.ABSENT
+        [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert record.__dict__["rule"] == "device-taint-webhook-canary-x"
 
 
-def test_canary_is_deleted_though_whoever_looks_is_cancelled_again_and_again() -> None:
+async def test_canary_is_deleted_though_whoever_looks_is_cancelled_again_and_again() -> None:
     """What the canary shows ends `replacement`, in the middle of the deletion or before."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = Rules(*WRITTEN, troubles=[Drop(), Drop()])
-            looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
-            for tries in (1, 2):
-                await until(lambda: rules.tried >= tries, "a try")  # noqa: B023 -- called here
-                looking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await looking
-            assert rules.deleted
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = Rules(*WRITTEN, troubles=[Drop(), Drop()])
+        looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
+        for tries in (1, 2):
+            await until(lambda: rules.tried >= tries, "a try")  # noqa: B023 -- called here
+            looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        assert rules.deleted
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_canary_that_may_have_been_made_is_deleted(cancelled: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = Rules()
-            peer.answers.append(Silence() if cancelled else Drop())
-            looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
-            if cancelled:
-                await until(lambda: len(peer.requests) == 1, "it is to be created")
-                looking.cancel()
-            with pytest.raises(asyncio.CancelledError if cancelled else Unavailable):
-                await looking
-            assert rules.deleted
-
-    run(test())
+async def test_canary_that_may_have_been_made_is_deleted(cancelled: bool) -> None:  # noqa: FBT001
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = Rules()
+        peer.answers.append(Silence() if cancelled else Drop())
+        looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
+        if cancelled:
+            await until(lambda: len(peer.requests) == 1, "it is to be created")
+            looking.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else Unavailable):
+            await looking
+        assert rules.deleted
 
 
-def test_canary_that_the_server_did_not_take_is_not_deleted() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = Rules(refusal=403)
-            with pytest.raises(Refused):
-                await find_in_tree(cluster, RULES, "x")
-            assert rules.tried == 0
-
-    run(test())
+async def test_canary_that_the_server_did_not_take_is_not_deleted() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = Rules(refusal=403)
+        with pytest.raises(Refused):
+            await find_in_tree(cluster, RULES, "x")
+        assert rules.tried == 0
 
 
-def test_without_rules_nothing_can_be_told() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            collection = ServedCollection(cluster, "resource.k8s.io", ("v1",), "devicetaintrules")
-            assert await find_in_tree(cluster, collection, "x") is InTree.UNKNOWN
-
-    run(test())
+async def test_without_rules_nothing_can_be_told() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        collection = ServedCollection(cluster, "resource.k8s.io", ("v1",), "devicetaintrules")
+        assert await find_in_tree(cluster, collection, "x") is InTree.UNKNOWN
 
 
 OWN = f"{CANARY}-x"
@@ -203,40 +182,34 @@ async def probed(cluster: ThrottledCluster) -> InTree:
     return await find_in_tree(cluster, RULES, "x", wait_seconds=0.0, removal_seconds=0.3, now=lambda: NOW)
 
 
-def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
+async def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
     """L5: of another process that still looks, and of people, none is touched."""
 
-    async def test() -> None:
-        others = (
-            {"name": f"{CANARY}-1", "creationTimestamp": OLD},
-            {"name": f"{CANARY}-2", "creationTimestamp": format_time(NOW - timedelta(seconds=59))},
-            {"name": f"{CANARY}-3"},
-            {"name": f"{CANARY}s", "creationTimestamp": OLD},
-            {"name": "by-hand", "creationTimestamp": OLD},
-            {"name": f"{CANARY}-4", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": {"driver": "gpu"}}},
-            {"name": f"{CANARY}-5", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": None}},
-            {"name": f"{CANARY}-6", "creationTimestamp": OLD, "spec": SPEC | {"taint": {"effect": "NoExecute"}}},
-        )
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = WithOthers(*others)
-            assert await probed(cluster) is InTree.ABSENT
-            assert rules.removed == [(f"{RULES_PATH}/{CANARY}-1", {"uid": f"uid-{CANARY}-1"})]
-
-    run(test())
+    others = (
+        {"name": f"{CANARY}-1", "creationTimestamp": OLD},
+        {"name": f"{CANARY}-2", "creationTimestamp": format_time(NOW - timedelta(seconds=59))},
+        {"name": f"{CANARY}-3"},
+        {"name": f"{CANARY}s", "creationTimestamp": OLD},
+        {"name": "by-hand", "creationTimestamp": OLD},
+        {"name": f"{CANARY}-4", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": {"driver": "gpu"}}},
+        {"name": f"{CANARY}-5", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": None}},
+        {"name": f"{CANARY}-6", "creationTimestamp": OLD, "spec": SPEC | {"taint": {"effect": "NoExecute"}}},
+    )
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = WithOthers(*others)
+        assert await probed(cluster) is InTree.ABSENT
+        assert rules.removed == [(f"{RULES_PATH}/{CANARY}-1", {"uid": f"uid-{CANARY}-1"})]
 
 
 @pytest.mark.parametrize("trouble", [Answer(status(403, "no"), 403), Answer(status(404, "gone"), 404)])
-def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) -> None:
-    async def test() -> None:
-        others = [{"name": f"{CANARY}-{number}", "creationTimestamp": OLD} for number in range(2)]
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = WithOthers(*others)
-            rules.troubles.append(Answer({}))  # the own one
-            rules.troubles.append(trouble)
-            assert await probed(cluster) is InTree.ABSENT
-            assert len(rules.removed) == 2
-
-    run(test())
+async def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) -> None:
+    others = [{"name": f"{CANARY}-{number}", "creationTimestamp": OLD} for number in range(2)]
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = WithOthers(*others)
+        rules.troubles.append(Answer({}))  # the own one
+        rules.troubles.append(trouble)
+        assert await probed(cluster) is InTree.ABSENT
+        assert len(rules.removed) == 2
 
 
 @pytest.mark.parametrize(
@@ -247,15 +220,12 @@ def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) -> Non
         (403, "ValidatingAdmissionPolicy 'owners' with binding 'all' denied request: no owner"),
     ],
 )
-def test_canary_that_admission_refuses_shows_nothing(code: int, text: str) -> None:
+async def test_canary_that_admission_refuses_shows_nothing(code: int, text: str) -> None:
     """L5: without the permission it is an error, see above; what admission says of this one rule is none."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = WithOthers({"name": f"{CANARY}-1", "creationTimestamp": OLD})
-            peer.answers.append(Answer(status(code, text), code))
-            assert await probed(cluster) is InTree.UNKNOWN
-            assert rules.tried == 0
-            assert len(rules.removed) == 1
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.otherwise = rules = WithOthers({"name": f"{CANARY}-1", "creationTimestamp": OLD})
+        peer.answers.append(Answer(status(code, text), code))
+        assert await probed(cluster) is InTree.UNKNOWN
+        assert rules.tried == 0
+        assert len(rules.removed) == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, cluster_of, status, until
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 
 if TYPE_CHECKING:
@@ -84,202 +84,169 @@ async def candidate(
         await asyncio.wait([task])
 
 
-def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT) as (one, _):
-                await until(one.acquired.is_set, "a leader")
-                assert server.holder == "one"
-                assert server.lease is not None
-                spec = server.lease["spec"]
-                assert all(MICRO_TIME.fullmatch(spec[name]) for name in ("acquireTime", "renewTime"))
-                async with candidate(cluster, "two", KEPT) as (two, _):
-                    renewed = server.version + 1
-                    await until(lambda: server.version > renewed, "renewed")
-                    assert not two.acquired.is_set()
-                    await one.release()
-                    assert server.holder == ""
-                    await until(two.acquired.is_set, "the other leads", seconds=KEPT.lease_seconds - 10)
-                    assert server.holder == "two"
-
-    run(test())
-
-
-def test_lease_has_the_annotations_of_its_holder_beside_those_of_others() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", replace(KEPT, annotations={"mode": "observe"})) as (one, _):
-                await until(one.acquired.is_set, "a leader")
-                assert server.lease is not None
-                assert server.lease["metadata"]["annotations"] == {"mode": "observe"}
-                server.lease["metadata"]["annotations"]["of"] = "another"
+async def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT) as (one, _):
+            await until(one.acquired.is_set, "a leader")
+            assert server.holder == "one"
+            assert server.lease is not None
+            spec = server.lease["spec"]
+            assert all(MICRO_TIME.fullmatch(spec[name]) for name in ("acquireTime", "renewTime"))
+            async with candidate(cluster, "two", KEPT) as (two, _):
+                renewed = server.version + 1
+                await until(lambda: server.version > renewed, "renewed")
+                assert not two.acquired.is_set()
                 await one.release()
-            async with candidate(cluster, "two", replace(KEPT, annotations={"mode": "delegated"})) as (two, _):
-                await until(two.acquired.is_set, "the other leads")
-                assert server.lease["metadata"]["annotations"] == {"mode": "delegated", "of": "another"}
-
-    run(test())
-
-
-def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT) as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                server.broken = True
-                asked = len(peer.requests) + 1
-                await until(lambda: len(peer.requests) > asked, "asked in vain")
-                server.broken = False
-                known = server.version
-                await until(lambda: server.version > known, "renewed after all")
-                assert not task.done()
-
-    run(test())
-
-
-def test_lease_that_cannot_be_renewed_is_lost() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                server.broken = True
-                await until(task.done, "it ends")
-                with pytest.raises(LeadershipLost):
-                    await task
-
-    run(test())
-
-
-def test_lease_taken_by_somebody_else_is_lost() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                server.take("two")
-                await until(task.done, "it ends")
-                await one.release()
+                assert server.holder == ""
+                await until(two.acquired.is_set, "the other leads", seconds=KEPT.lease_seconds - 10)
                 assert server.holder == "two"
 
-    run(test())
+
+async def test_lease_has_the_annotations_of_its_holder_beside_those_of_others() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", replace(KEPT, annotations={"mode": "observe"})) as (one, _):
+            await until(one.acquired.is_set, "a leader")
+            assert server.lease is not None
+            assert server.lease["metadata"]["annotations"] == {"mode": "observe"}
+            server.lease["metadata"]["annotations"]["of"] = "another"
+            await one.release()
+        async with candidate(cluster, "two", replace(KEPT, annotations={"mode": "delegated"})) as (two, _):
+            await until(two.acquired.is_set, "the other leads")
+            assert server.lease["metadata"]["annotations"] == {"mode": "delegated", "of": "another"}
 
 
-def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
+async def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT) as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            server.broken = True
+            asked = len(peer.requests) + 1
+            await until(lambda: len(peer.requests) > asked, "asked in vain")
+            server.broken = False
+            known = server.version
+            await until(lambda: server.version > known, "renewed after all")
+            assert not task.done()
+
+
+async def test_lease_that_cannot_be_renewed_is_lost() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one") as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            server.broken = True
+            await until(task.done, "it ends")
+            with pytest.raises(LeadershipLost):
+                await task
+
+
+async def test_lease_taken_by_somebody_else_is_lost() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one") as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            server.take("two")
+            await until(task.done, "it ends")
+            await one.release()
+            assert server.holder == "two"
+
+
+async def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
     """Also while it waits for an answer, and however long a request may take by itself."""
 
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                peer.otherwise = lambda _: Silence()
-                await until(task.done, "it ends")
-                with pytest.raises(LeadershipLost):
-                    await task
-                assert not one.holds
-
-    run(test())
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one") as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            peer.otherwise = lambda _: Silence()
+            await until(task.done, "it ends")
+            with pytest.raises(LeadershipLost):
+                await task
+            assert not one.holds
 
 
-def test_leader_that_gave_up_a_moment_before_its_deadline_holds_nothing() -> None:
+async def test_leader_that_gave_up_a_moment_before_its_deadline_holds_nothing() -> None:
     """Timers of the event loop count in whole milliseconds, so that they may end a little before the clock."""
 
-    async def test() -> None:
-        server, seconds = Server(), [0.0]
-        async with Peer() as peer, cluster_of(peer) as cluster:
+    server, seconds = Server(), [0.0]
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            peer.otherwise = lambda _: Silence()
+            seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
+            assert one.holds
+            await until(task.done, "it ends")
+            with pytest.raises(LeadershipLost):
+                await task
+            assert not one.holds
+
+
+async def test_leader_that_was_suspended_past_its_deadline_ends_without_a_request() -> None:
+    server, seconds = Server(), [0.0]
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            asked = len(peer.requests)
+            seconds[0] += SETTINGS.lease_seconds
+            await until(task.done, "it ends")
+            with pytest.raises(LeadershipLost):
+                await task
+            assert len(peer.requests) == asked
+
+
+async def test_leader_steps_down_as_soon_as_it_reads_the_name_of_another() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT) as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            server.take("two")
+            await until(task.done, "it ends", seconds=KEPT.renew_seconds - 5)
+            assert (one.holds, server.holder) == (False, "two")
+
+
+async def test_record_counts_transitions_and_keeps_what_others_put_there() -> None:
+    server = Server()
+    spec = {
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "leaseTransitions": 4,
+        "strategy": "OldestEmulationVersion",
+    }
+    labels = {"team": "infra"}
+    server.lease = {"metadata": {"name": "evict", "resourceVersion": "0", "labels": labels}, "spec": spec}
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT) as (one, _):
+            await until(one.acquired.is_set, "it leads")
+            acquired = server.lease["spec"]["acquireTime"]
+            await until(lambda: server.version > 1, "renewed")
+            kept = server.lease["spec"]
+            assert server.lease["metadata"]["labels"] == labels
+            assert (kept["leaseTransitions"], kept["strategy"]) == (5, "OldestEmulationVersion")
+            assert (kept["acquireTime"], kept["leaseDurationSeconds"]) == (acquired, KEPT.lease_seconds)
+            assert kept["renewTime"] > acquired
+
+
+async def test_lease_that_cannot_be_read_is_a_failed_attempt_and_not_the_end() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda _: Answer(b"<html>")
+        async with candidate(cluster, "one", KEPT) as (one, task):
+            await until(lambda: len(peer.requests) > 1, "tried again")
             peer.otherwise = server.answer
-            async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                peer.otherwise = lambda _: Silence()
-                seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
-                assert one.holds
-                await until(task.done, "it ends")
-                with pytest.raises(LeadershipLost):
-                    await task
-                assert not one.holds
-
-    run(test())
-
-
-def test_leader_that_was_suspended_past_its_deadline_ends_without_a_request() -> None:
-    async def test() -> None:
-        server, seconds = Server(), [0.0]
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                asked = len(peer.requests)
-                seconds[0] += SETTINGS.lease_seconds
-                await until(task.done, "it ends")
-                with pytest.raises(LeadershipLost):
-                    await task
-                assert len(peer.requests) == asked
-
-    run(test())
-
-
-def test_leader_steps_down_as_soon_as_it_reads_the_name_of_another() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT) as (one, task):
-                await until(one.acquired.is_set, "it leads")
-                server.take("two")
-                await until(task.done, "it ends", seconds=KEPT.renew_seconds - 5)
-                assert (one.holds, server.holder) == (False, "two")
-
-    run(test())
-
-
-def test_record_counts_transitions_and_keeps_what_others_put_there() -> None:
-    async def test() -> None:
-        server = Server()
-        spec = {
-            "holderIdentity": "",
-            "leaseDurationSeconds": 1,
-            "leaseTransitions": 4,
-            "strategy": "OldestEmulationVersion",
-        }
-        labels = {"team": "infra"}
-        server.lease = {"metadata": {"name": "evict", "resourceVersion": "0", "labels": labels}, "spec": spec}
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT) as (one, _):
-                await until(one.acquired.is_set, "it leads")
-                acquired = server.lease["spec"]["acquireTime"]
-                await until(lambda: server.version > 1, "renewed")
-                kept = server.lease["spec"]
-                assert server.lease["metadata"]["labels"] == labels
-                assert (kept["leaseTransitions"], kept["strategy"]) == (5, "OldestEmulationVersion")
-                assert (kept["acquireTime"], kept["leaseDurationSeconds"]) == (acquired, KEPT.lease_seconds)
-                assert kept["renewTime"] > acquired
-
-    run(test())
-
-
-def test_lease_that_cannot_be_read_is_a_failed_attempt_and_not_the_end() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = lambda _: Answer(b"<html>")
-            async with candidate(cluster, "one", KEPT) as (one, task):
-                await until(lambda: len(peer.requests) > 1, "tried again")
-                peer.otherwise = server.answer
-                await until(one.acquired.is_set, "it leads")
-                assert not task.done()
-
-    run(test())
+            await until(one.acquired.is_set, "it leads")
+            assert not task.done()
 
 
 class Wall:
@@ -291,91 +258,76 @@ class Wall:
         monkeypatch.setattr(time, "time", lambda: real() + self.ahead_seconds)
 
 
-def test_wall_clock_set_forward_takes_no_lease_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        wall, server = Wall(monkeypatch), Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT) as (one, _):
-                await until(one.acquired.is_set, "it leads")
-                async with candidate(cluster, "two", KEPT) as (two, _):
-                    for _ in range(3):
-                        wall.ahead_seconds += 3600
-                        renewed = server.version + 1
-                        await until(lambda: server.version > renewed, "renewed")  # noqa: B023 -- called here
-                    assert (server.holder, one.holds, two.holds) == ("one", True, False)
-
-    run(test())
+async def test_wall_clock_set_forward_takes_no_lease_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, server = Wall(monkeypatch), Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT) as (one, _):
+            await until(one.acquired.is_set, "it leads")
+            async with candidate(cluster, "two", KEPT) as (two, _):
+                for _ in range(3):
+                    wall.ahead_seconds += 3600
+                    renewed = server.version + 1
+                    await until(lambda: server.version > renewed, "renewed")  # noqa: B023 -- called here
+                assert (server.holder, one.holds, two.holds) == ("one", True, False)
 
 
-def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        wall, server = Wall(monkeypatch), Server()
-        settings = replace(SETTINGS, lease_seconds=8, renew_seconds=4)  # not over before it was seen
-        then = "2026-01-01T00:00:00.000000Z"
-        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 8, "acquireTime": then, "renewTime": then}
-        server.lease = {"metadata": {"name": "evict", "resourceVersion": "0"}, "spec": spec}
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "two", settings) as (two, _):
-                await until(lambda: len(peer.requests) > 1, "seen")
-                assert server.holder == "dead"
-                wall.ahead_seconds -= 3600
-                await until(two.acquired.is_set, "taken over", seconds=settings.lease_seconds + 20)
-                assert server.holder == "two"
-
-    run(test())
+async def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, server = Wall(monkeypatch), Server()
+    settings = replace(SETTINGS, lease_seconds=8, renew_seconds=4)  # not over before it was seen
+    then = "2026-01-01T00:00:00.000000Z"
+    spec = {"holderIdentity": "dead", "leaseDurationSeconds": 8, "acquireTime": then, "renewTime": then}
+    server.lease = {"metadata": {"name": "evict", "resourceVersion": "0"}, "spec": spec}
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "two", settings) as (two, _):
+            await until(lambda: len(peer.requests) > 1, "seen")
+            assert server.holder == "dead"
+            wall.ahead_seconds -= 3600
+            await until(two.acquired.is_set, "taken over", seconds=settings.lease_seconds + 20)
+            assert server.holder == "two"
 
 
-def test_lease_that_is_deleted_is_free() -> None:
-    async def test() -> None:
-        server = Server()
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT) as (one, _):
-                await until(one.acquired.is_set, "it leads")
-                async with candidate(cluster, "two", KEPT) as (two, _):
-                    seen = len(peer.requests) + 4
-                    await until(lambda: len(peer.requests) > seen, "seen by both")
-                    server.broken, server.lease = True, None
-                    await one.release()
-                    server.broken = False
-                    await until(two.acquired.is_set, "the other leads")
-
-    run(test())
+async def test_lease_that_is_deleted_is_free() -> None:
+    server = Server()
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT) as (one, _):
+            await until(one.acquired.is_set, "it leads")
+            async with candidate(cluster, "two", KEPT) as (two, _):
+                seen = len(peer.requests) + 4
+                await until(lambda: len(peer.requests) > seen, "seen by both")
+                server.broken, server.lease = True, None
+                await one.release()
+                server.broken = False
+                await until(two.acquired.is_set, "the other leads")
 
 
-def test_leader_that_was_held_up_knows_before_it_asks() -> None:
-    async def test() -> None:
-        server, seconds = Server(), [0.0]
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = server.answer
-            async with candidate(cluster, "one", KEPT, clock=lambda: seconds[0]) as (one, _):
-                held = [one.holds]
-                await until(one.acquired.is_set, "it leads")
-                held.append(one.holds)
-                seconds[0] += KEPT.renew_seconds + KEPT.retry_seconds
-                held.append(one.holds)
-                assert held == [False, True, False]
-
-    run(test())
+async def test_leader_that_was_held_up_knows_before_it_asks() -> None:
+    server, seconds = Server(), [0.0]
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = server.answer
+        async with candidate(cluster, "one", KEPT, clock=lambda: seconds[0]) as (one, _):
+            held = [one.holds]
+            await until(one.acquired.is_set, "it leads")
+            held.append(one.holds)
+            seconds[0] += KEPT.renew_seconds + KEPT.retry_seconds
+            held.append(one.holds)
+            assert held == [False, True, False]
 
 
-def test_renewal_counts_from_when_it_was_sent() -> None:
+async def test_renewal_counts_from_when_it_was_sent() -> None:
     """The answer may have lain there while we were held up, and the lease may be another's by now."""
 
-    async def test() -> None:
-        server, seconds = Server(), [0.0]
+    server, seconds = Server(), [0.0]
 
-        def late(request: Request) -> Reply:
-            if request.method != "GET":
-                seconds[0] += KEPT.lease_seconds
-            return server.answer(request)
+    def late(request: Request) -> Reply:
+        if request.method != "GET":
+            seconds[0] += KEPT.lease_seconds
+        return server.answer(request)
 
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = late
-            async with candidate(cluster, "one", KEPT, clock=lambda: seconds[0]) as (one, _):
-                await until(one.acquired.is_set, "it leads")
-                assert not one.holds
-
-    run(test())
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = late
+        async with candidate(cluster, "one", KEPT, clock=lambda: seconds[0]) as (one, _):
+            await until(one.acquired.is_set, "it leads")
+            assert not one.holds

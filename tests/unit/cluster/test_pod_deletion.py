@@ -20,7 +20,7 @@ from tests.unit.cluster.acting import (
     now,
     writer,
 )
-from tests.unit.cluster.peer import Answer, Drop, Peer, run, status
+from tests.unit.cluster.peer import Answer, Drop, Peer, status
 from webhook.api.pods import HOLD
 from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.events import EventWriter
@@ -31,126 +31,102 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
+async def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
     """E-30."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([marked(), Answer(TERMINATING)])
-            assert await writer(cluster).delete(POD, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
-            patch, delete = peer.requests
-            assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
-            assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
-            condition = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "DeletionByDeviceTaintWebhook",
-                "message": "because",
-                "lastTransitionTime": NOW_TEXT,
-            }
-            assert patch.json == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
-            assert (delete.method, delete.path) == ("DELETE", PATH)
-            assert delete.json["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
-            assert delete.json["gracePeriodSeconds"] == 0
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([marked(), Answer(TERMINATING)])
+        assert await writer(cluster).delete(POD, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
+        patch, delete = peer.requests
+        assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
+        assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByDeviceTaintWebhook",
+            "message": "because",
+            "lastTransitionTime": NOW_TEXT,
+        }
+        assert patch.json == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
+        assert (delete.method, delete.path) == ("DELETE", PATH)
+        assert delete.json["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
+        assert delete.json["gracePeriodSeconds"] == 0
 
 
-def test_pod_that_was_read_is_deleted_in_whatever_version() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([marked(), Answer(TERMINATING)])
-            pod = POD._replace()
-            pod.live = True
-            assert await writer(cluster).delete(pod, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
-            assert peer.requests[1].json["preconditions"] == {"uid": "u1"}
-
-    run(test())
+async def test_pod_that_was_read_is_deleted_in_whatever_version() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([marked(), Answer(TERMINATING)])
+        pod = POD._replace()
+        pod.live = True
+        assert await writer(cluster).delete(pod, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
+        assert peer.requests[1].json["preconditions"] == {"uid": "u1"}
 
 
-def test_pod_that_is_gone_is_not_deleted() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(Answer(status(404, "gone"), 404))
-            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.GONE
-            assert len(peer.requests) == 1
-
-    run(test())
+async def test_pod_that_is_gone_is_not_deleted() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(Answer(status(404, "gone"), 404))
+        assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.GONE
+        assert len(peer.requests) == 1
 
 
-def test_pod_that_another_process_deleted_meanwhile_is_not_deleted_again() -> None:
+async def test_pod_that_another_process_deleted_meanwhile_is_not_deleted_again() -> None:
     """A process that was stopped sends one more request when it goes on, before it can look at its lease."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(marked(deletionTimestamp=NOW_TEXT))
-            assert await writer(cluster).delete(POD, None, DISRUPTION) == EvictionOutcome(EvictionResult.GONE)
-            assert [each.method for each in peer.requests] == ["PATCH"]
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(marked(deletionTimestamp=NOW_TEXT))
+        assert await writer(cluster).delete(POD, None, DISRUPTION) == EvictionOutcome(EvictionResult.GONE)
+        assert [each.method for each in peer.requests] == ["PATCH"]
 
 
-def test_pod_that_changed_since_its_condition_was_set_is_tried_again() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([marked(), Answer(status(409, OTHER_VERSION), 409)])
-            outcome = await writer(cluster).delete(POD, None, DISRUPTION)
-            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, False)
-            assert "might have been modified" in outcome.text
-
-    run(test())
+async def test_pod_that_changed_since_its_condition_was_set_is_tried_again() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([marked(), Answer(status(409, OTHER_VERSION), 409)])
+        outcome = await writer(cluster).delete(POD, None, DISRUPTION)
+        assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, False)
+        assert "might have been modified" in outcome.text
 
 
 @pytest.mark.parametrize("answer", [b"<html>welcome</html>", b"{}", b'{"metadata": {"uid": "u2"}}', b""])
-def test_pod_is_not_deleted_on_what_is_no_answer_to_the_patch(answer: bytes) -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(Answer(answer))
-            outcome = await writer(cluster).delete(POD, None, DISRUPTION)
-            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, True)
-            assert "not an answer of an API server" in outcome.text
-            assert len(peer.requests) == 1
-
-    run(test())
+async def test_pod_is_not_deleted_on_what_is_no_answer_to_the_patch(answer: bytes) -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(Answer(answer))
+        outcome = await writer(cluster).delete(POD, None, DISRUPTION)
+        assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, True)
+        assert "not an answer of an API server" in outcome.text
+        assert len(peer.requests) == 1
 
 
-def test_disruption_target_is_as_old_as_its_first_writing() -> None:
+async def test_disruption_target_is_as_old_as_its_first_writing() -> None:
     """L10: per pod and reason; once the pod is deleted the time is forgotten, and after many others."""
 
-    async def test() -> None:
-        times = iter(range(10_000))
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            events = EventWriter(cluster, instance="evict-0", now=now)
-            asking = EvictionWriter(cluster, RULES, events, lambda: NOW + timedelta(seconds=next(times)))
-            other, reason = POD._replace(uid="u2"), Disruption("Another", "because")
-            peer.otherwise = lambda _: Answer(b"", 500)
-            for pod, why in ((POD, DISRUPTION), (other, DISRUPTION), (POD, reason), (POD, DISRUPTION)):
-                await asking.delete(pod, None, why)
-            peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
-            for _ in range(2):
-                await asking.delete(POD, None, DISRUPTION)
-            patches = [each.json for each in peer.requests if each.method == "PATCH"]
-            written = [each["status"]["conditions"][0]["lastTransitionTime"][-3:-1] for each in patches]
-            assert written == ["00", "01", "02", "00", "00", "03"]
-            assert len(asking._targets) == 2
-            for number in range(2000):
-                asking._targeted_at(POD._replace(uid=f"more-{number}"), DISRUPTION)
-            assert len(asking._targets) == 1024
-            assert ("more-1999", DISRUPTION) in asking._targets
-
-    run(test())
+    times = iter(range(10_000))
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        events = EventWriter(cluster, instance="evict-0", now=now)
+        asking = EvictionWriter(cluster, RULES, events, lambda: NOW + timedelta(seconds=next(times)))
+        other, reason = POD._replace(uid="u2"), Disruption("Another", "because")
+        peer.otherwise = lambda _: Answer(b"", 500)
+        for pod, why in ((POD, DISRUPTION), (other, DISRUPTION), (POD, reason), (POD, DISRUPTION)):
+            await asking.delete(pod, None, why)
+        peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
+        for _ in range(2):
+            await asking.delete(POD, None, DISRUPTION)
+        patches = [each.json for each in peer.requests if each.method == "PATCH"]
+        written = [each["status"]["conditions"][0]["lastTransitionTime"][-3:-1] for each in patches]
+        assert written == ["00", "01", "02", "00", "00", "03"]
+        assert len(asking._targets) == 2
+        for number in range(2000):
+            asking._targeted_at(POD._replace(uid=f"more-{number}"), DISRUPTION)
+        assert len(asking._targets) == 1024
+        assert ("more-1999", DISRUPTION) in asking._targets
 
 
-def test_deletion_that_broke_off_is_not_sent_again() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer({}), Drop(), Answer({})])
-            await cluster.get("/x")  # a connection that is there already
-            with pytest.raises(Unavailable):
-                await cluster.delete("/x")
-            assert [request.method for request in peer.requests] == ["GET", "DELETE"]
-
-    run(test())
+async def test_deletion_that_broke_off_is_not_sent_again() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([Answer({}), Drop(), Answer({})])
+        await cluster.get("/x")  # a connection that is there already
+        with pytest.raises(Unavailable):
+            await cluster.delete("/x")
+        assert [request.method for request in peer.requests] == ["GET", "DELETE"]
 
 
 # --- what was seen of the pod ---------------------------------------------------------------------
@@ -162,49 +138,40 @@ def seen(version: str = "7", *, held: bool = False, wanted: Callable[[], bool] =
     return pod
 
 
-def test_both_ways_name_the_version_that_was_seen_and_a_dry_run_names_none() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([marked(), Answer(TERMINATING), Answer(TERMINATING), Answer(TERMINATING)])
-            assert (await writer(cluster).delete(seen(), None, DISRUPTION)).evicted
-            assert (await writer(cluster).evict(seen(), None)).evicted
-            assert (await writer(cluster).may_evict(POD)).evicted
-            patch, delete, evict, dry_run = [each.json for each in peer.requests]
-            assert patch["metadata"] == {"uid": "u1", "resourceVersion": "7"}
-            assert delete["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
-            assert evict["deleteOptions"]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
-            assert dry_run["deleteOptions"]["preconditions"] == {"uid": "u1"}
-
-    run(test())
+async def test_both_ways_name_the_version_that_was_seen_and_a_dry_run_names_none() -> None:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([marked(), Answer(TERMINATING), Answer(TERMINATING), Answer(TERMINATING)])
+        assert (await writer(cluster).delete(seen(), None, DISRUPTION)).evicted
+        assert (await writer(cluster).evict(seen(), None)).evicted
+        assert (await writer(cluster).may_evict(POD)).evicted
+        patch, delete, evict, dry_run = [each.json for each in peer.requests]
+        assert patch["metadata"] == {"uid": "u1", "resourceVersion": "7"}
+        assert delete["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
+        assert evict["deleteOptions"]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+        assert dry_run["deleteOptions"]["preconditions"] == {"uid": "u1"}
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_pod_whose_hold_shows_in_the_answer_to_the_patch_is_not_deleted_unless_that_was_known(held: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        held_pod = Answer(
-            {"kind": "Pod", "metadata": {"uid": "u1", "resourceVersion": "8", "annotations": {HOLD: "debugging"}}}
-        )
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([held_pod, Answer(TERMINATING)])
-            outcome = await writer(cluster).delete(seen(held=held), None, DISRUPTION)
-            assert (outcome.evicted, outcome.changed, outcome.unsure) == (held, not held, False)
-            assert [each.method for each in peer.requests] == (["PATCH", "DELETE"] if held else ["PATCH"])
-
-    run(test())
+async def test_pod_whose_hold_shows_in_the_answer_to_the_patch_is_not_deleted_unless_that_was_known(held: bool) -> None:  # noqa: FBT001
+    held_pod = Answer(
+        {"kind": "Pod", "metadata": {"uid": "u1", "resourceVersion": "8", "annotations": {HOLD: "debugging"}}}
+    )
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([held_pod, Answer(TERMINATING)])
+        outcome = await writer(cluster).delete(seen(held=held), None, DISRUPTION)
+        assert (outcome.evicted, outcome.changed, outcome.unsure) == (held, not held, False)
+        assert [each.method for each in peer.requests] == (["PATCH", "DELETE"] if held else ["PATCH"])
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_pod_that_is_not_to_go_any_more_is_neither_marked_nor_deleted(after: int) -> None:
+async def test_pod_that_is_not_to_go_any_more_is_neither_marked_nor_deleted(after: int) -> None:
     """`after`: so many requests."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(marked())
-            pod = seen(wanted=lambda: len(peer.requests) < after)
-            outcome = await writer(cluster).delete(pod, None, DISRUPTION)
-            assert (outcome.withdrawn, outcome.unsure, len(peer.requests)) == (True, False, after)
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(marked())
+        pod = seen(wanted=lambda: len(peer.requests) < after)
+        outcome = await writer(cluster).delete(pod, None, DISRUPTION)
+        assert (outcome.withdrawn, outcome.unsure, len(peer.requests)) == (True, False, after)
 
 
 @pytest.mark.parametrize(
@@ -218,17 +185,14 @@ def test_pod_that_is_not_to_go_any_more_is_neither_marked_nor_deleted(after: int
         ("something else", False),
     ],
 )
-def test_conflict_about_the_version_is_told_from_others(text: str, changed: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer(status(409, text), 409)] * 2)
-            for outcome in (
-                await writer(cluster).evict(seen(), None),
-                await writer(cluster).delete(seen(), None, DISRUPTION),
-            ):
-                assert (outcome.result, outcome.changed, outcome.unsure) == (EvictionResult.FAILED, changed, False)
-
-    run(test())
+async def test_conflict_about_the_version_is_told_from_others(text: str, changed: bool) -> None:  # noqa: FBT001
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([Answer(status(409, text), 409)] * 2)
+        for outcome in (
+            await writer(cluster).evict(seen(), None),
+            await writer(cluster).delete(seen(), None, DISRUPTION),
+        ):
+            assert (outcome.result, outcome.changed, outcome.unsure) == (EvictionResult.FAILED, changed, False)
 
 
 @pytest.mark.parametrize(
@@ -245,15 +209,12 @@ def test_conflict_about_the_version_is_told_from_others(text: str, changed: bool
     ],
     ids=["as seen", "another", "terminating", "gone", "held", "busy", "page", "no answer"],
 )
-def test_metadata_that_are_read_say_whether_a_pod_may_go(
+async def test_metadata_that_are_read_say_whether_a_pod_may_go(
     answer: Answer | Drop, expected: tuple[EvictionResult, bool] | None
 ) -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([answer, answer])
-            found = await writer(cluster).read(seen())
-            assert (None if found is None else (found.result, found.changed)) == expected
-            assert found is None or not found.unsure
-            assert "PartialObjectMetadata" in peer.requests[0].headers["accept"]
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.extend([answer, answer])
+        found = await writer(cluster).read(seen())
+        assert (None if found is None else (found.result, found.changed)) == expected
+        assert found is None or not found.unsure
+        assert "PartialObjectMetadata" in peer.requests[0].headers["accept"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.cluster.cache.following import event
-from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, run, until
+from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, until
 from tests.unit.running import running
 from webhook.cluster.cache.names import ConfigMapSource
 from webhook.cluster.settings import ReflectorSettings
@@ -49,91 +49,73 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[Told]:
             yield told
 
 
-def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
-    async def test() -> None:
-        peer = Peer()
-        async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as told:
-            await until(lambda: bool(told), "the first state")
-            assert told == [({"policy.yaml": "a: 1"}, "3", "u1")]
-            assert peer.lists[0].path == "/api/v1/namespaces/ns/configmaps"
-            assert peer.lists[0].query["fieldSelector"] == "metadata.name=policy"
-
-    run(test())
+async def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
+    peer = Peer()
+    async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as told:
+        await until(lambda: bool(told), "the first state")
+        assert told == [({"policy.yaml": "a: 1"}, "3", "u1")]
+        assert peer.lists[0].path == "/api/v1/namespaces/ns/configmaps"
+        assert peer.lists[0].query["fieldSelector"] == "metadata.name=policy"
 
 
-def test_absent_config_map_is_passed_on_too() -> None:
-    async def test() -> None:
-        async with source(Peer()) as told:
-            await until(lambda: bool(told), "the first state")
-            assert told == [(None, "", "")]
-
-    run(test())
+async def test_absent_config_map_is_passed_on_too() -> None:
+    async with source(Peer()) as told:
+        await until(lambda: bool(told), "the first state")
+        assert told == [(None, "", "")]
 
 
-def test_each_change_is_passed_on() -> None:
-    async def test() -> None:
-        peer = Peer()
-        async with source(peer) as told:
-            await until(lambda: bool(told), "the first state")
-            await peer.say(
-                event("ADDED", config_map(11, {"policy.yaml": "a"})),
-                event("MODIFIED", config_map(12, None)),
-                event("DELETED", config_map(13, {"policy.yaml": "a"})),
-                event("ADDED", config_map(14, {"policy.yaml": "b"}, uid="u2")),
-            )
-            await until(lambda: len(told) == 5, "all changes")
-            assert told[1:] == [
-                ({"policy.yaml": "a"}, "11", "u1"),
-                (None, "12", "u1"),
-                (None, "", ""),
-                ({"policy.yaml": "b"}, "14", "u2"),
-            ]
-
-    run(test())
+async def test_each_change_is_passed_on() -> None:
+    peer = Peer()
+    async with source(peer) as told:
+        await until(lambda: bool(told), "the first state")
+        await peer.say(
+            event("ADDED", config_map(11, {"policy.yaml": "a"})),
+            event("MODIFIED", config_map(12, None)),
+            event("DELETED", config_map(13, {"policy.yaml": "a"})),
+            event("ADDED", config_map(14, {"policy.yaml": "b"}, uid="u2")),
+        )
+        await until(lambda: len(told) == 5, "all changes")
+        assert told[1:] == [
+            ({"policy.yaml": "a"}, "11", "u1"),
+            (None, "12", "u1"),
+            (None, "", ""),
+            ({"policy.yaml": "b"}, "14", "u2"),
+        ]
 
 
-def test_keys_of_binary_data_are_passed_on() -> None:
+async def test_keys_of_binary_data_are_passed_on() -> None:
     """F11: without it a policy that kubectl took for binary would look like none."""
 
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            item = {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}
-            peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [item]})
-            told: list[ConfigMap | None] = []
-            found = ConfigMapSource(cluster, namespace="ns", name="policy", on_change=told.append, random=lambda: 0.0)
-            task = asyncio.create_task(found.run())
-            await until(lambda: bool(told), "the first state")
-            task.cancel()
-            await asyncio.wait([task])
-            (only,) = told
-            assert only is not None
-            assert (only.data, list(only.binary_data or {})) == ({"notes": "x"}, ["policy.yaml"])
-
-    run(test())
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        item = {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}
+        peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [item]})
+        told: list[ConfigMap | None] = []
+        found = ConfigMapSource(cluster, namespace="ns", name="policy", on_change=told.append, random=lambda: 0.0)
+        task = asyncio.create_task(found.run())
+        await until(lambda: bool(told), "the first state")
+        task.cancel()
+        await asyncio.wait([task])
+        (only,) = told
+        assert only is not None
+        assert (only.data, list(only.binary_data or {})) == ({"notes": "x"}, ["policy.yaml"])
 
 
-def test_nothing_is_known_without_an_answer() -> None:
-    async def test() -> None:
-        peer = Peer()
-        peer.answers.append(Silence())
-        async with source(peer) as told:
-            await until(lambda: len(peer.requests) == 1, "the request")
-            assert told == []
-
-    run(test())
+async def test_nothing_is_known_without_an_answer() -> None:
+    peer = Peer()
+    peer.answers.append(Silence())
+    async with source(peer) as told:
+        await until(lambda: len(peer.requests) == 1, "the request")
+        assert told == []
 
 
-def test_listener_that_fails_ends_the_run() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": []})
+async def test_listener_that_fails_ends_the_run() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": []})
 
-            def fail(*_: object) -> None:
-                raise RuntimeError("a fault of ours")
+        def fail(*_: object) -> None:
+            raise RuntimeError("a fault of ours")
 
-            found = ConfigMapSource(cluster, namespace="a", name="b", on_change=fail, random=lambda: 0.0)
-            with pytest.raises(ExceptionGroup) as caught:
-                await found.run()
-            assert [str(cause) for cause in caught.value.exceptions] == ["a fault of ours"]
-
-    run(test())
+        found = ConfigMapSource(cluster, namespace="a", name="b", on_change=fail, random=lambda: 0.0)
+        with pytest.raises(ExceptionGroup) as caught:
+            await found.run()
+        assert [str(cause) for cause in caught.value.exceptions] == ["a fault of ours"]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.cluster.cache.following import PartialObject
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, status, until
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import NotFound, Unavailable
@@ -42,71 +42,59 @@ class Served:
         ({}, None),
     ],
 )
-def test_first_version_that_has_the_resource_is_taken(served: dict[str, list[str]], expected: str | None) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = Served(**served)
-            assert await served_version(cluster, "resource.k8s.io", VERSIONS, "deviceclasses") == expected
-
-    run(test())
+async def test_first_version_that_has_the_resource_is_taken(served: dict[str, list[str]], expected: str | None) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = Served(**served)
+        assert await served_version(cluster, "resource.k8s.io", VERSIONS, "deviceclasses") == expected
 
 
 @pytest.mark.parametrize("reply", [Drop(), Answer(status(500, "no"), 500), Answer(b"<html>"), Answer([])])
-def test_nothing_is_concluded_from_a_failure(reply: Reply) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
+async def test_nothing_is_concluded_from_a_failure(reply: Reply) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(reply)
+        peer.otherwise = Served(v1beta1=["deviceclasses"])
+        if isinstance(reply, Drop):
             peer.answers.append(reply)
-            peer.otherwise = Served(v1beta1=["deviceclasses"])
-            if isinstance(reply, Drop):
-                peer.answers.append(reply)
-            with pytest.raises(Unavailable):
-                await served_version(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
-
-    run(test())
+        with pytest.raises(Unavailable):
+            await served_version(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
 
 
-def test_path_is_asked_for_once_and_again_when_it_led_nowhere() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            classes = ServedCollection(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
-            with pytest.raises(NotFound, match="not served in v1, v1beta2, v1beta1"):
-                await classes.path()
-            peer.otherwise = Served(v1beta1=["deviceclasses"])
-            for _ in range(3):
-                assert await classes.path() == "/apis/resource.k8s.io/v1beta1/deviceclasses"
-            asked = len(peer.requests)
-            assert asked == 6
-            peer.otherwise = Served(v1=["deviceclasses"])
-            classes.forget()
-            assert await classes.path() == "/apis/resource.k8s.io/v1/deviceclasses"
-            await until(lambda: len(peer.requests) == asked + 1, "one more request")
-
-    run(test())
+async def test_path_is_asked_for_once_and_again_when_it_led_nowhere() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        classes = ServedCollection(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
+        with pytest.raises(NotFound, match="not served in v1, v1beta2, v1beta1"):
+            await classes.path()
+        peer.otherwise = Served(v1beta1=["deviceclasses"])
+        for _ in range(3):
+            assert await classes.path() == "/apis/resource.k8s.io/v1beta1/deviceclasses"
+        asked = len(peer.requests)
+        assert asked == 6
+        peer.otherwise = Served(v1=["deviceclasses"])
+        classes.forget()
+        assert await classes.path() == "/apis/resource.k8s.io/v1/deviceclasses"
+        await until(lambda: len(peer.requests) == asked + 1, "one more request")
 
 
-def test_reflector_moves_on_when_its_version_is_not_served_any_more() -> None:
+async def test_reflector_moves_on_when_its_version_is_not_served_any_more() -> None:
     """And keeps what it knows while nothing is served at all: servers say so, too, while they are replaced."""
 
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = Served(v1beta1=["deviceclasses"])
-            classes = ServedCollection(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
-            quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
-            reflector = Reflector(cluster, classes, PartialObject, random=lambda: 0.0, settings=quick)
-            task = asyncio.create_task(reflector.run())
-            await until(lambda: [*reflector.items] == ["v1beta1"], "the first version")
-            await until(lambda: len(peer.watched) == 1, "a watch")
-            peer.otherwise = Served()
-            peer.watches.append(Answer(status(404, "the server could not find the requested resource"), 404))
-            await peer.stop()
-            await peer.start()
-            asked = len(peer.requests)
-            await until(lambda: len(peer.requests) > asked + 10, "vain requests")
-            assert [*reflector.items] == ["v1beta1"]
-            assert reflector.synced.is_set()
-            peer.otherwise = Served(v1=["deviceclasses"])
-            await until(lambda: [*reflector.items] == ["v1"], "the next version")
-            task.cancel()
-            await asyncio.wait([task])
-
-    run(test())
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = Served(v1beta1=["deviceclasses"])
+        classes = ServedCollection(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
+        quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
+        reflector = Reflector(cluster, classes, PartialObject, random=lambda: 0.0, settings=quick)
+        task = asyncio.create_task(reflector.run())
+        await until(lambda: [*reflector.items] == ["v1beta1"], "the first version")
+        await until(lambda: len(peer.watched) == 1, "a watch")
+        peer.otherwise = Served()
+        peer.watches.append(Answer(status(404, "the server could not find the requested resource"), 404))
+        await peer.stop()
+        await peer.start()
+        asked = len(peer.requests)
+        await until(lambda: len(peer.requests) > asked + 10, "vain requests")
+        assert [*reflector.items] == ["v1beta1"]
+        assert reflector.synced.is_set()
+        peer.otherwise = Served(v1=["deviceclasses"])
+        await until(lambda: [*reflector.items] == ["v1"], "the next version")
+        task.cancel()
+        await asyncio.wait([task])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cluster.acting import acting_cluster
 from tests.unit.cluster.cache.following import no_chance, page, synced
-from tests.unit.cluster.peer import Peer, run
+from tests.unit.cluster.peer import Peer
 from tests.unit.eviction.objects import owned, pod
 from webhook.cluster.cache import pods
 from webhook.cluster.cache.pods import DisruptionBudgetCache, _BudgetWire
@@ -54,43 +54,34 @@ def names(budgets: DisruptionBudgetCache, which: Pod) -> tuple[str, ...]:
     ],
     ids=["label", "other label", "expression", "one of two expressions", "empty", "missing"],
 )
-def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, covered: bool) -> None:  # noqa: FBT001
-    async def test() -> None:
-        async with following(budget("b", selector)) as (_, budgets):
-            assert names(budgets, owned("one", labels=TRAIN)) == (("b",) if covered else ())
-
-    run(test())
+async def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, covered: bool) -> None:  # noqa: FBT001
+    async with following(budget("b", selector)) as (_, budgets):
+        assert names(budgets, owned("one", labels=TRAIN)) == (("b",) if covered else ())
 
 
-def test_pods_of_one_owner_may_have_different_budgets() -> None:
-    async def test() -> None:
-        async with following(
-            budget("second", {"matchLabels": {"app": "train"}}), budget("first", {"matchLabels": {"app": "train"}})
-        ) as (peer, budgets):
-            assert names(budgets, owned("one", labels=TRAIN)) == ("first", "second")
-            assert budgets.select(owned("two", labels=(("app", "serve"),))) == ()
-            assert budgets.select(owned("three")) == ()
-            assert budgets.select(owned("four", labels=TRAIN, namespace="web")) == ()
-            assert names(budgets, owned("one", labels=TRAIN)) == ("first", "second")
-            assert [each.path for each in peer.lists if "/pods" in each.path] == [], "no request is needed"
-
-    run(test())
+async def test_pods_of_one_owner_may_have_different_budgets() -> None:
+    async with following(
+        budget("second", {"matchLabels": {"app": "train"}}), budget("first", {"matchLabels": {"app": "train"}})
+    ) as (peer, budgets):
+        assert names(budgets, owned("one", labels=TRAIN)) == ("first", "second")
+        assert budgets.select(owned("two", labels=(("app", "serve"),))) == ()
+        assert budgets.select(owned("three")) == ()
+        assert budgets.select(owned("four", labels=TRAIN, namespace="web")) == ()
+        assert names(budgets, owned("one", labels=TRAIN)) == ("first", "second")
+        assert [each.path for each in peer.lists if "/pods" in each.path] == [], "no request is needed"
 
 
-def test_budgets_are_remembered_of_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_budgets_are_remembered_of_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pods, "_REMEMBERED_MOST", 3)
 
-    async def test() -> None:
-        async with following(budget("b", {"matchLabels": {"index": "2"}})) as (_, budgets):
-            for _ in range(2):
-                found = [names(budgets, pod("p", labels=(("index", str(index)),))) for index in range(5)]
-                assert found == [(), (), ("b",), (), ()]
-                assert len(budgets._selecting["ml"]) <= 3
-
-    run(test())
+    async with following(budget("b", {"matchLabels": {"index": "2"}})) as (_, budgets):
+        for _ in range(2):
+            found = [names(budgets, pod("p", labels=(("index", str(index)),))) for index in range(5)]
+            assert found == [(), (), ("b",), (), ()]
+            assert len(budgets._selecting["ml"]) <= 3
 
 
-def test_change_of_which_pods_need_a_disruption_is_seen() -> None:
+async def test_change_of_which_pods_need_a_disruption_is_seen() -> None:
     """Other pods are selected, or those that are not ready begin to go whatever the status allows, by one budget."""
     told: list[tuple[str, str]] = []
     others, freeing = [("ml", "")], [("ml", "b")]
@@ -106,20 +97,17 @@ def test_change_of_which_pods_need_a_disruption_is_seen() -> None:
         ({}, {}, (), others),
     ]
 
-    async def test() -> None:
-        async with following(
-            budget("b", {"matchLabels": {"app": "serve"}}), on_selectors=lambda *news: told.append(news)
-        ) as (_, budgets):
-            assert budgets.select(owned("one", labels=TRAIN)) == ()
-            for version, (spec, status, selected, news) in enumerate(steps, 4):
-                told[:] = []
-                fresh = budget("b", None) | {"spec": spec, "status": status}
-                fresh["metadata"]["resourceVersion"] = str(version)
-                budgets.reflector._store.upsert(_BudgetWire(**fresh).to_value())
-                assert names(budgets, owned("one", labels=TRAIN)) == selected
-                assert told == news
+    async with following(
+        budget("b", {"matchLabels": {"app": "serve"}}), on_selectors=lambda *news: told.append(news)
+    ) as (_, budgets):
+        assert budgets.select(owned("one", labels=TRAIN)) == ()
+        for version, (spec, status, selected, news) in enumerate(steps, 4):
             told[:] = []
-            budgets.reflector._store.delete(budgets.reflector.items["ml/b"])
-            assert (names(budgets, owned("one", labels=TRAIN)), told) == ((), others)
-
-    run(test())
+            fresh = budget("b", None) | {"spec": spec, "status": status}
+            fresh["metadata"]["resourceVersion"] = str(version)
+            budgets.reflector._store.upsert(_BudgetWire(**fresh).to_value())
+            assert names(budgets, owned("one", labels=TRAIN)) == selected
+            assert told == news
+        told[:] = []
+        budgets.reflector._store.delete(budgets.reflector.items["ml/b"])
+        assert (names(budgets, owned("one", labels=TRAIN)), told) == ((), others)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.cache.following import event, no_chance, page, synced
-from tests.unit.cluster.peer import Peer, run, until
+from tests.unit.cluster.peer import Peer, until
 from webhook.cluster.in_tree_probe import IN_TREE_MANAGER, InTreeWrites
 
 Json = dict[str, Any]
@@ -65,19 +65,18 @@ KNOWN: Final = rule(3, managed(AT_FIRST), said="one")
         ),
     ],
 )
-def test_in_tree_controller_is_seen_only_where_its_write_changes_the_status(changes: list[Json], *, seen: bool) -> None:
+async def test_in_tree_controller_is_seen_only_where_its_write_changes_the_status(
+    changes: list[Json], *, seen: bool
+) -> None:
     """A field manager and managedFields are whatever a client sends; who may not write a status cannot change it."""
 
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(page(10, KNOWN))
-            writes = InTreeWrites(cluster, RULES, random=no_chance)
-            async with synced(writes.reflector):
-                for each in changes:
-                    await peer.say(event("ADDED", each))
-                name, version = (changes[-1]["metadata"][field] for field in ("name", "resourceVersion"))
-                items = writes.reflector.items
-                await until(lambda: name in items and items[name].meta.resource_version == version, "told")
-                assert writes.seen.is_set() is seen
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(page(10, KNOWN))
+        writes = InTreeWrites(cluster, RULES, random=no_chance)
+        async with synced(writes.reflector):
+            for each in changes:
+                await peer.say(event("ADDED", each))
+            name, version = (changes[-1]["metadata"][field] for field in ("name", "resourceVersion"))
+            items = writes.reflector.items
+            await until(lambda: name in items and items[name].meta.resource_version == version, "told")
+            assert writes.seen.is_set() is seen

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import DRIVER, make_basic_device, make_device, make_patch, make_slice, make_taint
 from tests.unit.cluster.cache.following import event
 from tests.unit.cluster.cache.test_names import ABSENT, GPU, Objects, device_class
-from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, status, until
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
 from webhook.api.rules import CELSelector, DeviceSelector
@@ -100,125 +100,101 @@ async def following(*classes: Any, reflector: ReflectorSettings = QUICK, **state
                     await task
 
 
-def test_patches_and_classes_are_known_by_name() -> None:
-    async def test() -> None:
-        odd = device_class("odd") | {"spec": {"selectors": [{"other": 1}]}}
-        async with following(GPU, odd, device_class("all"), patches=[patch("a")]) as bench:
-            await bench.until_known()
-            known = bench.cache.known()
-            assert known.patches == {"a": decode_patch(Reader.of(patch("a"), []))}
-            assert known.patches["a"].meta.uid == "uid-of-a"
-            found = {name: each.selectors for name, each in known.classes.items()}
-            assert found == {
-                "gpu": (CELSelector('device.driver == "gpu.example.com"'),),
-                "odd": (CELSelector(None),),
-                "all": (),
-            }
-            assert known.classes["gpu"].name == "gpu"
-            await bench.peer.until_watched(f"{PATCHES}/resourceslicepatches")
-            await bench.peer.say_on(f"{PATCHES}/resourceslicepatches", event("ADDED", patch("b", 11)))
-            await until(lambda: "b" in bench.cache.known().patches, "another one")
-            await bench.peer.say_on(
-                "/apis/resource.k8s.io/v1/deviceclasses", event("DELETED", device_class("gpu", version=12))
-            )
-            await until(lambda: set(bench.cache.known().classes) == {"odd", "all"}, "it is gone")
-            assert bench.cache.problem is None
-
-    run(test())
+async def test_patches_and_classes_are_known_by_name() -> None:
+    odd = device_class("odd") | {"spec": {"selectors": [{"other": 1}]}}
+    async with following(GPU, odd, device_class("all"), patches=[patch("a")]) as bench:
+        await bench.until_known()
+        known = bench.cache.known()
+        assert known.patches == {"a": decode_patch(Reader.of(patch("a"), []))}
+        assert known.patches["a"].meta.uid == "uid-of-a"
+        found = {name: each.selectors for name, each in known.classes.items()}
+        assert found == {
+            "gpu": (CELSelector('device.driver == "gpu.example.com"'),),
+            "odd": (CELSelector(None),),
+            "all": (),
+        }
+        assert known.classes["gpu"].name == "gpu"
+        await bench.peer.until_watched(f"{PATCHES}/resourceslicepatches")
+        await bench.peer.say_on(f"{PATCHES}/resourceslicepatches", event("ADDED", patch("b", 11)))
+        await until(lambda: "b" in bench.cache.known().patches, "another one")
+        await bench.peer.say_on(
+            "/apis/resource.k8s.io/v1/deviceclasses", event("DELETED", device_class("gpu", version=12))
+        )
+        await until(lambda: set(bench.cache.known().classes) == {"odd", "all"}, "it is gone")
+        assert bench.cache.problem is None
 
 
-def test_patches_that_may_not_be_read_are_not_known() -> None:
-    async def test() -> None:
-        async with following(forbidden=True) as bench:
-            await until(lambda: "no patches for you" in (bench.cache.problem or ""), "the reason")
-            assert bench.cache.known().unknown == "resourceslicepatches not read yet"
-            bench.objects.forbidden = False
-            await bench.until_known()
-
-    run(test())
+async def test_patches_that_may_not_be_read_are_not_known() -> None:
+    async with following(forbidden=True) as bench:
+        await until(lambda: "no patches for you" in (bench.cache.problem or ""), "the reason")
+        assert bench.cache.known().unknown == "resourceslicepatches not read yet"
+        bench.objects.forbidden = False
+        await bench.until_known()
 
 
-def test_without_the_kind_there_are_no_patches_and_it_is_looked_for_at_times() -> None:
-    async def test() -> None:
-        async with following(patches_served=False) as bench:
-            await bench.until_known()
-            assert bench.cache.known().patches == {}
-            bench.objects.patches_served = True
-            bench.objects.patches = [patch("a")]
-            await until(lambda: "a" in bench.cache.known().patches, "the kind is defined")
-
-    run(test())
+async def test_without_the_kind_there_are_no_patches_and_it_is_looked_for_at_times() -> None:
+    async with following(patches_served=False) as bench:
+        await bench.until_known()
+        assert bench.cache.known().patches == {}
+        bench.objects.patches_served = True
+        bench.objects.patches = [patch("a")]
+        await until(lambda: "a" in bench.cache.known().patches, "the kind is defined")
 
 
-def test_looking_for_the_kind_is_no_loop() -> None:
-    async def test() -> None:
-        slow = replace(QUICK, backoff_seconds=60.0, backoff_most_seconds=60.0)
-        async with following(reflector=slow, patches_served=False) as bench:
-            await bench.until_known()
-            await asyncio.sleep(0.05)
-            assert len([each for each in bench.peer.requests if each.path == PATCHES]) == 1
-
-    run(test())
+async def test_looking_for_the_kind_is_no_loop() -> None:
+    slow = replace(QUICK, backoff_seconds=60.0, backoff_most_seconds=60.0)
+    async with following(reflector=slow, patches_served=False) as bench:
+        await bench.until_known()
+        await asyncio.sleep(0.05)
+        assert len([each for each in bench.peer.requests if each.path == PATCHES]) == 1
 
 
-def test_classes_that_are_not_read_leave_patches_unknown() -> None:
-    async def test() -> None:
-        async with following(served=False) as bench:
-            await until(bench.cache.reflector.synced.is_set, "patches")
-            assert "deviceclasses" in bench.cache.known().unknown
-
-    run(test())
+async def test_classes_that_are_not_read_leave_patches_unknown() -> None:
+    async with following(served=False) as bench:
+        await until(bench.cache.reflector.synced.is_set, "patches")
+        assert "deviceclasses" in bench.cache.known().unknown
 
 
 def setting(name: str, **fields: Any) -> Any:
     return make_patch(meta=patch(name)["metadata"], attributes={f"{DRIVER}/healthy": {"bool": False}}, **fields)
 
 
-def test_patches_for_slices_are_those_that_set_something_the_one_that_wins_first() -> None:
-    async def test() -> None:
-        some = [setting("a"), setting("b", priority=1), patch("c")]
-        async with following(GPU, patches=some) as bench:
-            assert bench.cache.for_slices() == SlicePatches(known=False)
-            await bench.until_known()
-            found = bench.cache.for_slices()
-            assert (found.known, found.ranking) == (True, ("b", "a"))
-            assert found.classes["gpu"].selectors == (CELSelector('device.driver == "gpu.example.com"'),)
-            assert bench.cache.for_slices() is found
-            await bench.peer.until_watched(f"{PATCHES}/resourceslicepatches")
-            await bench.peer.say_on(f"{PATCHES}/resourceslicepatches", event("DELETED", setting("a")))
-            await until(lambda: bench.cache.for_slices().ranking == ("b",), "it is gone")
-            await bench.peer.say_on(
-                "/apis/resource.k8s.io/v1/deviceclasses", event("DELETED", device_class("gpu", version=12))
-            )
-            await until(lambda: not bench.cache.for_slices().classes, "the class is gone")
-            assert found.classes.keys() == {"gpu"}, "a thread may look at it"
-
-    run(test())
+async def test_patches_for_slices_are_those_that_set_something_the_one_that_wins_first() -> None:
+    some = [setting("a"), setting("b", priority=1), patch("c")]
+    async with following(GPU, patches=some) as bench:
+        assert bench.cache.for_slices() == SlicePatches(known=False)
+        await bench.until_known()
+        found = bench.cache.for_slices()
+        assert (found.known, found.ranking) == (True, ("b", "a"))
+        assert found.classes["gpu"].selectors == (CELSelector('device.driver == "gpu.example.com"'),)
+        assert bench.cache.for_slices() is found
+        await bench.peer.until_watched(f"{PATCHES}/resourceslicepatches")
+        await bench.peer.say_on(f"{PATCHES}/resourceslicepatches", event("DELETED", setting("a")))
+        await until(lambda: bench.cache.for_slices().ranking == ("b",), "it is gone")
+        await bench.peer.say_on(
+            "/apis/resource.k8s.io/v1/deviceclasses", event("DELETED", device_class("gpu", version=12))
+        )
+        await until(lambda: not bench.cache.for_slices().classes, "the class is gone")
+        assert found.classes.keys() == {"gpu"}, "a thread may look at it"
 
 
-def test_patches_for_slices_are_not_known_without_the_classes() -> None:
-    async def test() -> None:
-        async with following(patches=[setting("a")], served=False) as bench:
-            await until(lambda: bool(bench.cache.known().patches), "the patches")
-            assert bench.cache.for_slices() == SlicePatches(known=False)
-
-    run(test())
+async def test_patches_for_slices_are_not_known_without_the_classes() -> None:
+    async with following(patches=[setting("a")], served=False) as bench:
+        await until(lambda: bool(bench.cache.known().patches), "the patches")
+        assert bench.cache.for_slices() == SlicePatches(known=False)
 
 
-def test_filter_that_took_a_review_too_long_is_gone_on_with() -> None:
-    async def test() -> None:
-        async with following() as bench:
-            await bench.until_known()
-            bench.inventory.apply(None, decode_slice(Reader.of(attributed("v1"), [])))
-            memo, pools = bench.cache.known().memo, bench.inventory.pools
-            assert memo is not None
-            selector = DeviceSelector(selectors=(CELSelector("device.allowMultipleAllocations"),))
-            assert memo.selected(selector, {}, pools, lambda: False) is None
-            await until(lambda: not memo.step(pools), "nothing is left")
-            asked = iter([True, True])
-            assert memo.selected(selector, {}, pools, lambda: next(asked)) == {(DRIVER, "node-0"): frozenset({"gpu-1"})}
-
-    run(test())
+async def test_filter_that_took_a_review_too_long_is_gone_on_with() -> None:
+    async with following() as bench:
+        await bench.until_known()
+        bench.inventory.apply(None, decode_slice(Reader.of(attributed("v1"), [])))
+        memo, pools = bench.cache.known().memo, bench.inventory.pools
+        assert memo is not None
+        selector = DeviceSelector(selectors=(CELSelector("device.allowMultipleAllocations"),))
+        assert memo.selected(selector, {}, pools, lambda: False) is None
+        await until(lambda: not memo.step(pools), "nothing is left")
+        asked = iter([True, True])
+        assert memo.selected(selector, {}, pools, lambda: next(asked)) == {(DRIVER, "node-0"): frozenset({"gpu-1"})}
 
 
 # --- slices ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from msgspec import convert
 
 from tests.unit.cluster.cache.following import EXPIRED, event
-from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, status, until
 from tests.unit.running import running
 from webhook.cluster.cache.decoders import DeviceClassWire
 from webhook.cluster.cache.names import ClassDrivers, ClusterCache, Namespace
@@ -107,80 +107,68 @@ def labels(cache: ClusterNames, name: str) -> dict[str, str] | None:
     return None if facts is None else dict(facts.labels)
 
 
-def test_cache_fills_the_port_of_the_policy() -> None:
-    async def test() -> None:
-        loose = device_class("loose", "device.capacity['x'].memory.isGreaterThan(quantity('1Gi'))")
-        async with caching(namespace("ml", team="a"), namespace("bare"), GPU, loose) as bench:
-            assert labels(bench.cache, "ml") == {"team": "a"}
-            assert labels(bench.cache, "bare") == {}
-            assert bench.cache.namespace("nobody") is None
-            assert bench.cache.drivers("gpu") == frozenset({"gpu.example.com"})
-            assert bench.cache.drivers("loose") is None
-            assert bench.cache.drivers("nobody") is None
-            assert bench.cache.unreadable_classes() == ["loose"]
-            assert bench.cache.problem is None
-
-    run(test())
+async def test_cache_fills_the_port_of_the_policy() -> None:
+    loose = device_class("loose", "device.capacity['x'].memory.isGreaterThan(quantity('1Gi'))")
+    async with caching(namespace("ml", team="a"), namespace("bare"), GPU, loose) as bench:
+        assert labels(bench.cache, "ml") == {"team": "a"}
+        assert labels(bench.cache, "bare") == {}
+        assert bench.cache.namespace("nobody") is None
+        assert bench.cache.drivers("gpu") == frozenset({"gpu.example.com"})
+        assert bench.cache.drivers("loose") is None
+        assert bench.cache.drivers("nobody") is None
+        assert bench.cache.unreadable_classes() == ["loose"]
+        assert bench.cache.problem is None
 
 
-def test_changes_arrive() -> None:
-    async def test() -> None:
-        async with caching(namespace("ml", team="a"), namespace("old"), GPU) as bench:
-            await until(lambda: len(bench.peer.watched) == 2, "both watches")
-            bench.objects.namespaces.clear()
-            bench.objects.classes.clear()
-            bench.objects.add(
-                namespace("ml", 11, team="b"), device_class("gpu", 'device.driver == "b.example.com"', version=12)
-            )
-            await bench.peer.stop()
-            # it has forgotten what was before; while it stops, a watch might take such an answer and not get it
-            bench.peer.watches.extend([Lines([EXPIRED]), Lines([EXPIRED])])
-            await bench.peer.start()
-            await until(lambda: labels(bench.cache, "ml") == {"team": "b"}, "the new label")
-            await until(lambda: bench.cache.drivers("gpu") == frozenset({"b.example.com"}), "the new driver")
-            assert bench.cache.namespace("old") is None
-
-    run(test())
+async def test_changes_arrive() -> None:
+    async with caching(namespace("ml", team="a"), namespace("old"), GPU) as bench:
+        await until(lambda: len(bench.peer.watched) == 2, "both watches")
+        bench.objects.namespaces.clear()
+        bench.objects.classes.clear()
+        bench.objects.add(
+            namespace("ml", 11, team="b"), device_class("gpu", 'device.driver == "b.example.com"', version=12)
+        )
+        await bench.peer.stop()
+        # it has forgotten what was before; while it stops, a watch might take such an answer and not get it
+        bench.peer.watches.extend([Lines([EXPIRED]), Lines([EXPIRED])])
+        await bench.peer.start()
+        await until(lambda: labels(bench.cache, "ml") == {"team": "b"}, "the new label")
+        await until(lambda: bench.cache.drivers("gpu") == frozenset({"b.example.com"}), "the new driver")
+        assert bench.cache.namespace("old") is None
 
 
-def test_namespace_stays_the_same_value_until_its_labels_change() -> None:
+async def test_namespace_stays_the_same_value_until_its_labels_change() -> None:
     """Decisions are remembered by it; an annotation or a finalizer must not make us forget them."""
 
-    async def test() -> None:
-        async with caching(namespace("ml", team="a"), watching=False) as bench:
-            await bench.cache.fetch(["ml"], [], 5)
-            first = bench.cache.namespace("ml")
-            assert first is not None
-            task = asyncio.create_task(bench.cache.namespace_reflector.run())
-            await bench.peer.say(event("MODIFIED", namespace("ml", 11, team="a")))
-            await until(lambda: _version(bench, "ml") == "11", "the change")
-            assert bench.cache.namespace("ml") is first
-            await bench.peer.say(event("MODIFIED", namespace("ml", 12, team="b")))
-            await until(lambda: _version(bench, "ml") == "12", "the change")
-            assert bench.cache.namespace("ml") is not first
-            task.cancel()
-            await asyncio.wait([task])
-
-    run(test())
+    async with caching(namespace("ml", team="a"), watching=False) as bench:
+        await bench.cache.fetch(["ml"], [], 5)
+        first = bench.cache.namespace("ml")
+        assert first is not None
+        task = asyncio.create_task(bench.cache.namespace_reflector.run())
+        await bench.peer.say(event("MODIFIED", namespace("ml", 11, team="a")))
+        await until(lambda: _version(bench, "ml") == "11", "the change")
+        assert bench.cache.namespace("ml") is first
+        await bench.peer.say(event("MODIFIED", namespace("ml", 12, team="b")))
+        await until(lambda: _version(bench, "ml") == "12", "the change")
+        assert bench.cache.namespace("ml") is not first
+        task.cancel()
+        await asyncio.wait([task])
 
 
-def test_class_is_read_again_when_its_selectors_change_and_forgotten_when_it_goes() -> None:
-    async def test() -> None:
-        async with caching(watching=False) as bench:
-            task = asyncio.create_task(bench.cache.class_reflector.run())
-            await until(lambda: len(bench.peer.watched) == 1, "a watch")
-            loose = device_class("gpu", "true", version=12)
-            relabelled = {**loose, "metadata": {**loose["metadata"], "resourceVersion": "13", "labels": {"a": "b"}}}
-            await bench.peer.say(event("ADDED", {**GPU, "metadata": {**GPU["metadata"], "resourceVersion": "11"}}))
-            await until(lambda: bench.cache.drivers("gpu") == frozenset({"gpu.example.com"}), "the class")
-            await bench.peer.say(event("MODIFIED", loose), event("MODIFIED", relabelled))
-            await until(lambda: bench.cache.unreadable_classes() == ["gpu"], "the change")
-            await bench.peer.say(event("DELETED", device_class("gpu", "true", version=14)))
-            await until(lambda: not bench.cache.unreadable_classes(), "the end")
-            task.cancel()
-            await asyncio.wait([task])
-
-    run(test())
+async def test_class_is_read_again_when_its_selectors_change_and_forgotten_when_it_goes() -> None:
+    async with caching(watching=False) as bench:
+        task = asyncio.create_task(bench.cache.class_reflector.run())
+        await until(lambda: len(bench.peer.watched) == 1, "a watch")
+        loose = device_class("gpu", "true", version=12)
+        relabelled = {**loose, "metadata": {**loose["metadata"], "resourceVersion": "13", "labels": {"a": "b"}}}
+        await bench.peer.say(event("ADDED", {**GPU, "metadata": {**GPU["metadata"], "resourceVersion": "11"}}))
+        await until(lambda: bench.cache.drivers("gpu") == frozenset({"gpu.example.com"}), "the class")
+        await bench.peer.say(event("MODIFIED", loose), event("MODIFIED", relabelled))
+        await until(lambda: bench.cache.unreadable_classes() == ["gpu"], "the change")
+        await bench.peer.say(event("DELETED", device_class("gpu", "true", version=14)))
+        await until(lambda: not bench.cache.unreadable_classes(), "the end")
+        task.cancel()
+        await asyncio.wait([task])
 
 
 @pytest.mark.parametrize(
@@ -203,75 +191,63 @@ def _version(bench: Bench, name: str) -> str:
     return item.metadata.resource_version if item else ""
 
 
-def test_problem_names_what_was_not_read() -> None:
-    async def test() -> None:
-        async with caching(watching=False) as bench:
-            assert bench.cache.problem == "not read yet: namespaces, deviceclasses"
-
-    run(test())
+async def test_problem_names_what_was_not_read() -> None:
+    async with caching(watching=False) as bench:
+        assert bench.cache.problem == "not read yet: namespaces, deviceclasses"
 
 
-def test_server_without_device_classes_has_none_and_is_asked_again() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            objects = Objects()
-            objects.served = False
-            objects.add(GPU)
-            peer.otherwise = objects
-            quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
-            cache = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=quick)
-            task = asyncio.create_task(cache.run())
-            await cache.synced()
-            assert (cache.problem, cache.drivers("gpu")) == (None, None)
-            objects.served = True
-            await until(lambda: cache.drivers("gpu") is not None, "the class")
-            task.cancel()
-            await asyncio.wait([task])
-
-    run(test())
+async def test_server_without_device_classes_has_none_and_is_asked_again() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        objects = Objects()
+        objects.served = False
+        objects.add(GPU)
+        peer.otherwise = objects
+        quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
+        cache = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=quick)
+        task = asyncio.create_task(cache.run())
+        await cache.synced()
+        assert (cache.problem, cache.drivers("gpu")) == (None, None)
+        objects.served = True
+        await until(lambda: cache.drivers("gpu") is not None, "the class")
+        task.cancel()
+        await asyncio.wait([task])
 
 
 # --- single names -----------------------------------------------------------------------------------
 
 
-def test_missing_names_are_asked_for_once_each() -> None:
-    async def test() -> None:
-        async with caching(namespace("ml", team="a"), GPU) as bench:
-            bench.objects.add(namespace("new", team="b"), device_class("fpga", 'device.driver == "fpga.example.com"'))
-            before = len(bench.peer.requests)
-            await bench.cache.fetch(["ml", "new", "new", "nobody"], ["gpu", "fpga", "nothing"], 5)
-            assert labels(bench.cache, "new") == {"team": "b"}
-            assert bench.cache.drivers("fpga") == frozenset({"fpga.example.com"})
-            assert bench.cache.namespace("nobody") is None
-            assert bench.cache.drivers("nothing") is None
-            await bench.cache.fetch(["ml", "new", "nobody"], ["gpu", "fpga", "nothing"], 5)
-            single = [request for request in bench.peer.requests[before:] if not request.is_watch]
-            assert sorted(request.path.rpartition("/")[2] for request in single) == ["fpga", "new", "nobody", "nothing"]
-            assert {request.headers["accept"].partition(";")[2][:26] for request in single} == {
-                "as=PartialObjectMetadata;g",
-                "",
-            }
-
-    run(test())
+async def test_missing_names_are_asked_for_once_each() -> None:
+    async with caching(namespace("ml", team="a"), GPU) as bench:
+        bench.objects.add(namespace("new", team="b"), device_class("fpga", 'device.driver == "fpga.example.com"'))
+        before = len(bench.peer.requests)
+        await bench.cache.fetch(["ml", "new", "new", "nobody"], ["gpu", "fpga", "nothing"], 5)
+        assert labels(bench.cache, "new") == {"team": "b"}
+        assert bench.cache.drivers("fpga") == frozenset({"fpga.example.com"})
+        assert bench.cache.namespace("nobody") is None
+        assert bench.cache.drivers("nothing") is None
+        await bench.cache.fetch(["ml", "new", "nobody"], ["gpu", "fpga", "nothing"], 5)
+        single = [request for request in bench.peer.requests[before:] if not request.is_watch]
+        assert sorted(request.path.rpartition("/")[2] for request in single) == ["fpga", "new", "nobody", "nothing"]
+        assert {request.headers["accept"].partition(";")[2][:26] for request in single} == {
+            "as=PartialObjectMetadata;g",
+            "",
+        }
 
 
-def test_answers_run_out_absent_ones_sooner() -> None:
-    async def test() -> None:
-        async with caching(namespace("there"), watching=False) as bench:
-            await bench.cache.fetch(["there", "nobody"], [], 5)
-            bench.now[0] += 4.9
-            await bench.cache.fetch(["there", "nobody"], [], 5)
-            assert (bench.asked("there"), bench.asked("nobody")) == (1, 1)
-            bench.now[0] += 0.2
-            await bench.cache.fetch(["there", "nobody"], [], 5)
-            assert (bench.asked("there"), bench.asked("nobody")) == (1, 2)
-            assert labels(bench.cache, "there") == {}
-            bench.now[0] += 60
-            assert bench.cache.namespace("there") is None
-            await bench.cache.fetch(["there"], [], 5)
-            assert bench.asked("there") == 2
-
-    run(test())
+async def test_answers_run_out_absent_ones_sooner() -> None:
+    async with caching(namespace("there"), watching=False) as bench:
+        await bench.cache.fetch(["there", "nobody"], [], 5)
+        bench.now[0] += 4.9
+        await bench.cache.fetch(["there", "nobody"], [], 5)
+        assert (bench.asked("there"), bench.asked("nobody")) == (1, 1)
+        bench.now[0] += 0.2
+        await bench.cache.fetch(["there", "nobody"], [], 5)
+        assert (bench.asked("there"), bench.asked("nobody")) == (1, 2)
+        assert labels(bench.cache, "there") == {}
+        bench.now[0] += 60
+        assert bench.cache.namespace("there") is None
+        await bench.cache.fetch(["there"], [], 5)
+        assert bench.asked("there") == 2
 
 
 def _partial(obj: dict[str, Any]) -> Namespace:
@@ -284,14 +260,11 @@ def _watched(cache: ClusterCache, old: Namespace | None, new: Namespace | None) 
         on_change(old, new)
 
 
-def test_many_who_ask_for_one_name_share_a_request() -> None:
-    async def test() -> None:
-        async with caching(namespace("new"), watching=False) as bench:
-            await asyncio.gather(*(bench.cache.fetch(["new"], [], 5) for _ in range(50)))
-            assert bench.asked("new") == 1
-            assert labels(bench.cache, "new") == {}
-
-    run(test())
+async def test_many_who_ask_for_one_name_share_a_request() -> None:
+    async with caching(namespace("new"), watching=False) as bench:
+        await asyncio.gather(*(bench.cache.fetch(["new"], [], 5) for _ in range(50)))
+        assert bench.asked("new") == 1
+        assert labels(bench.cache, "new") == {}
 
 
 @contextlib.contextmanager
@@ -309,130 +282,100 @@ def slow(cache: ClusterCache) -> Iterator[asyncio.Event]:
         yield gate
 
 
-def test_watch_knows_better_than_an_answer_that_comes_late() -> None:
-    async def test() -> None:
-        async with caching(namespace("new", 10, team="a"), watching=False) as bench:
-            cache, added = bench.cache, _partial(namespace("new", 11))
-            with slow(cache) as gate:
-                asking = asyncio.create_task(cache.fetch(["new"], [], 30))
-                await until(lambda: len(cache._namespace_lookups._in_flight) == 1, "the request")
-                _watched(cache, None, added)
-                gate.set()
-                await asking
-            assert labels(cache, "new") == {}
-            _watched(cache, added, None)
-            assert cache.namespace("new") is None
-
-    run(test())
+async def test_watch_knows_better_than_an_answer_that_comes_late() -> None:
+    async with caching(namespace("new", 10, team="a"), watching=False) as bench:
+        cache, added = bench.cache, _partial(namespace("new", 11))
+        with slow(cache) as gate:
+            asking = asyncio.create_task(cache.fetch(["new"], [], 30))
+            await until(lambda: len(cache._namespace_lookups._in_flight) == 1, "the request")
+            _watched(cache, None, added)
+            gate.set()
+            await asking
+        assert labels(cache, "new") == {}
+        _watched(cache, added, None)
+        assert cache.namespace("new") is None
 
 
-def test_slow_answer_is_not_waited_for_but_kept() -> None:
-    async def test() -> None:
-        async with caching(namespace("new"), watching=False) as bench:
-            with slow(bench.cache) as gate:
-                await bench.cache.fetch(["new"], [], 0.01)
-                assert bench.cache.namespace("new") is None
-                gate.set()
-                await until(lambda: bench.cache.namespace("new") is not None, "the late answer")
-            assert bench.asked("new") == 1
-
-    run(test())
+async def test_slow_answer_is_not_waited_for_but_kept() -> None:
+    async with caching(namespace("new"), watching=False) as bench:
+        with slow(bench.cache) as gate:
+            await bench.cache.fetch(["new"], [], 0.01)
+            assert bench.cache.namespace("new") is None
+            gate.set()
+            await until(lambda: bench.cache.namespace("new") is not None, "the late answer")
+        assert bench.asked("new") == 1
 
 
-def test_caller_that_is_cancelled_cancels_no_other() -> None:
-    async def test() -> None:
-        async with caching(namespace("new"), watching=False) as bench:
-            with slow(bench.cache) as gate:
-                one, other = (asyncio.create_task(bench.cache.fetch(["new"], [], 30)) for _ in range(2))
-                await until(lambda: len(bench.cache._namespace_lookups._in_flight) == 1, "the request")
-                one.cancel()
-                await asyncio.wait([one])
-                gate.set()
-                await other
-            assert one.cancelled()
-            assert labels(bench.cache, "new") == {}
-            assert bench.asked("new") == 1
-
-    run(test())
+async def test_caller_that_is_cancelled_cancels_no_other() -> None:
+    async with caching(namespace("new"), watching=False) as bench:
+        with slow(bench.cache) as gate:
+            one, other = (asyncio.create_task(bench.cache.fetch(["new"], [], 30)) for _ in range(2))
+            await until(lambda: len(bench.cache._namespace_lookups._in_flight) == 1, "the request")
+            one.cancel()
+            await asyncio.wait([one])
+            gate.set()
+            await other
+        assert one.cancelled()
+        assert labels(bench.cache, "new") == {}
+        assert bench.asked("new") == 1
 
 
 @pytest.mark.parametrize(
     "reply",
     [Drop(), Answer(status(403, "forbidden"), 403), Answer(status(500, "no"), 500), Answer(b"<html>"), Answer([])],
 )
-def test_fetch_never_raises_and_does_not_insist(reply: Reply) -> None:
-    async def test() -> None:
-        async with caching(watching=False) as bench:
-            bench.peer.otherwise = lambda _: reply
-            for _ in range(3):
-                await bench.cache.fetch(["ml"], ["gpu"], 5)
-            assert bench.cache.namespace("ml") is None
-            assert bench.asked("ml") == (2 if isinstance(reply, Drop) else 1)
-
-    run(test())
+async def test_fetch_never_raises_and_does_not_insist(reply: Reply) -> None:
+    async with caching(watching=False) as bench:
+        bench.peer.otherwise = lambda _: reply
+        for _ in range(3):
+            await bench.cache.fetch(["ml"], ["gpu"], 5)
+        assert bench.cache.namespace("ml") is None
+        assert bench.asked("ml") == (2 if isinstance(reply, Drop) else 1)
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "../secrets/key", "A", "a b", "-a", "a" * 254, "x%2Fy", "a?b", "\u0660"]
 )
-def test_names_that_nothing_can_have_are_not_asked_for(name: str) -> None:
-    async def test() -> None:
-        async with caching(watching=False) as bench:
-            await bench.cache.fetch([name], [name], 5)
-            assert bench.peer.requests == []
-
-    run(test())
+async def test_names_that_nothing_can_have_are_not_asked_for(name: str) -> None:
+    async with caching(watching=False) as bench:
+        await bench.cache.fetch([name], [name], 5)
+        assert bench.peer.requests == []
 
 
-def test_one_review_asks_for_a_few_names_only() -> None:
-    async def test() -> None:
-        async with caching(watching=False) as bench:
-            await bench.cache.fetch([], [f"class-{number}" for number in range(256)], 5)
-            asked = [request for request in bench.peer.requests if "class-" in request.path]
-            assert len(asked) == NameSettings().names_most
-
-    run(test())
+async def test_one_review_asks_for_a_few_names_only() -> None:
+    async with caching(watching=False) as bench:
+        await bench.cache.fetch([], [f"class-{number}" for number in range(256)], 5)
+        asked = [request for request in bench.peer.requests if "class-" in request.path]
+        assert len(asked) == NameSettings().names_most
 
 
-def test_many_reviews_do_not_ask_without_end() -> None:
-    async def test() -> None:
-        settings = NameSettings(names_most=3, in_flight_most=5)
-        async with caching(watching=False, settings=settings) as bench:
-            bench.peer.otherwise = lambda _: Silence()
-            await asyncio.gather(*(bench.cache.fetch([f"n{a}-{b}" for b in range(10)], [], 0.01) for a in range(10)))
-            assert len(bench.cache._namespace_lookups._in_flight) == 5
-            await until(lambda: len(bench.peer.requests) == 5, "the requests")
-            await bench.cache.fetch(["one-more"], [], 0.01)
-            assert len(bench.cache._namespace_lookups._in_flight) == 5
-
-    run(test())
+async def test_many_reviews_do_not_ask_without_end() -> None:
+    settings = NameSettings(names_most=3, in_flight_most=5)
+    async with caching(watching=False, settings=settings) as bench:
+        bench.peer.otherwise = lambda _: Silence()
+        await asyncio.gather(*(bench.cache.fetch([f"n{a}-{b}" for b in range(10)], [], 0.01) for a in range(10)))
+        assert len(bench.cache._namespace_lookups._in_flight) == 5
+        await until(lambda: len(bench.peer.requests) == 5, "the requests")
+        await bench.cache.fetch(["one-more"], [], 0.01)
+        assert len(bench.cache._namespace_lookups._in_flight) == 5
 
 
-def test_answers_are_not_kept_without_end() -> None:
-    async def test() -> None:
-        async with caching(watching=False, settings=NameSettings(remembered_most=10)) as bench:
-            for number in range(30):
-                await bench.cache.fetch([f"n{number}"], [], 5)
-            assert list(bench.cache._namespace_lookups._answers) == [f"n{number}" for number in range(20, 30)]
-
-    run(test())
+async def test_answers_are_not_kept_without_end() -> None:
+    async with caching(watching=False, settings=NameSettings(remembered_most=10)) as bench:
+        for number in range(30):
+            await bench.cache.fetch([f"n{number}"], [], 5)
+        assert list(bench.cache._namespace_lookups._answers) == [f"n{number}" for number in range(20, 30)]
 
 
-def test_end_gives_up_what_is_under_way() -> None:
-    async def test() -> None:
-        async with caching() as bench:
-            bench.peer.answers.append(Silence())
-            await bench.cache.fetch(["stuck"], [], 0.01)
-            [task] = bench.cache._namespace_lookups._in_flight.values()
-        assert task.cancelled() or task.cancelling()
-
-    run(test())
+async def test_end_gives_up_what_is_under_way() -> None:
+    async with caching() as bench:
+        bench.peer.answers.append(Silence())
+        await bench.cache.fetch(["stuck"], [], 0.01)
+        [task] = bench.cache._namespace_lookups._in_flight.values()
+    assert task.cancelled() or task.cancelling()
 
 
-def test_watch_lines_reach_the_cache() -> None:
-    async def test() -> None:
-        lines = [event("ADDED", {**namespace("late", 12, a="b"), "spec": {"anything": 1}})]
-        async with caching(watches=(Lines(lines), Lines(lines))) as bench:
-            await until(lambda: bench.cache.namespace("late") is not None, "the namespace")
-
-    run(test())
+async def test_watch_lines_reach_the_cache() -> None:
+    lines = [event("ADDED", {**namespace("late", 12, a="b"), "spec": {"anything": 1}})]
+    async with caching(watches=(Lines(lines), Lines(lines))) as bench:
+        await until(lambda: bench.cache.namespace("late") is not None, "the namespace")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.unit.cluster.cache.following import QUICK, event, following, page, thing
-from tests.unit.cluster.peer import Answer, Peer, cluster_of, run
+from tests.unit.cluster.peer import Answer, Peer, cluster_of
 from webhook.api.decode import salvaged
 from webhook.api.meta import NamespacedName
 from webhook.cluster.cache.names import ClusterCache
@@ -42,30 +42,24 @@ def answer(body: Answer, part: bytes) -> Answer:
 
 
 @pytest.mark.parametrize("part", ODD)
-def test_list_with_one_is_read_whole(part: bytes) -> None:
-    async def test() -> None:
-        async with following(answer(page(7, thing("a", 1), odd("b", 2), thing("c", 3)), part)) as bench:
-            await bench.settles("a@1", "b@2", "c@3")
-            assert bench.reflector.items["b"].metadata.labels == {"colour": "red"}
-            assert bench.reflector.error == ""
-
-    run(test())
+async def test_list_with_one_is_read_whole(part: bytes) -> None:
+    async with following(answer(page(7, thing("a", 1), odd("b", 2), thing("c", 3)), part)) as bench:
+        await bench.settles("a@1", "b@2", "c@3")
+        assert bench.reflector.items["b"].metadata.labels == {"colour": "red"}
+        assert bench.reflector.error == ""
 
 
 @pytest.mark.parametrize("part", ODD)
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-def test_event_about_one_is_an_event(kind: str, part: bytes) -> None:
-    async def test() -> None:
-        async with following(page(5, thing("a", 1), thing("b", 2))) as bench:
-            line = with_part(event(kind, odd("b", 6)), part)
-            await bench.peer.say(line, event("MODIFIED", thing("a", 7)))
-            await bench.settles("a@7", *(() if kind == "DELETED" else ("b@6",)))
-            assert len(bench.peer.lists) == 1
-
-    run(test())
+async def test_event_about_one_is_an_event(kind: str, part: bytes) -> None:
+    async with following(page(5, thing("a", 1), thing("b", 2))) as bench:
+        line = with_part(event(kind, odd("b", 6)), part)
+        await bench.peer.say(line, event("MODIFIED", thing("a", 7)))
+        await bench.settles("a@7", *(() if kind == "DELETED" else ("b@6",)))
+        assert len(bench.peer.lists) == 1
 
 
-def test_second_look_at_a_large_page_leaves_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_second_look_at_a_large_page_leaves_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
     def seen(text: bytes | bytearray) -> bytes | None:
@@ -74,49 +68,37 @@ def test_second_look_at_a_large_page_leaves_the_loop_to_others(monkeypatch: pyte
 
     monkeypatch.setattr("webhook.cluster.client.answers.salvaged", seen)
 
-    async def test() -> None:
-        many = [thing(f"a{number:03}", number + 1) for number in range(900)]
-        async with following(answer(page(2_000, odd("b", 1_000), *many), b"[" * 40_000 + b"]" * 40_000)) as bench:
-            await bench.settles("b@1000", *(f"a{number:03}@{number + 1}" for number in range(900)))
-
-    run(test())
+    many = [thing(f"a{number:03}", number + 1) for number in range(900)]
+    async with following(answer(page(2_000, odd("b", 1_000), *many), b"[" * 40_000 + b"]" * 40_000)) as bench:
+        await bench.settles("b@1000", *(f"a{number:03}@{number + 1}" for number in range(900)))
     assert threads
     assert threading.main_thread().name not in threads
 
 
 @pytest.mark.parametrize("part", ODD)
-def test_commands_read_lists_and_objects_with_one(part: bytes) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.append(answer(page(7, thing("a", 1), odd("b", 2)), part))
-            found = await listed(cluster, "/apis/example.com/v1/things", "example.com/v1", "Thing")
-            assert [each["metadata"]["name"] for each in found] == ["a", "b"]
-            peer.answers.append(Answer(with_part(json.dumps({**odd("m", 1), "data": {"k": "v"}}).encode(), part)))
-            config_map = await config_map_of(cluster, NamespacedName("ns", "m"))
-            assert (config_map or {})["data"] == {"k": "v"}
-
-    run(test())
+async def test_commands_read_lists_and_objects_with_one(part: bytes) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(answer(page(7, thing("a", 1), odd("b", 2)), part))
+        found = await listed(cluster, "/apis/example.com/v1/things", "example.com/v1", "Thing")
+        assert [each["metadata"]["name"] for each in found] == ["a", "b"]
+        peer.answers.append(Answer(with_part(json.dumps({**odd("m", 1), "data": {"k": "v"}}).encode(), part)))
+        config_map = await config_map_of(cluster, NamespacedName("ns", "m"))
+        assert (config_map or {})["data"] == {"k": "v"}
 
 
 @pytest.mark.parametrize("part", ODD)
-def test_namespace_that_is_asked_for_by_name_is_known(part: bytes) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            cache = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=QUICK)
-            body = {"metadata": {"name": "ml", "uid": "u", "labels": {"tier": "batch"}, "managedFields": "ODD"}}
-            peer.answers.append(Answer(with_part(json.dumps(body).encode(), part)))
-            await cache.fetch(["ml"], [], 5.0)
-            facts = cache.namespace("ml")
-            assert facts is not None
-            assert facts.labels == {"tier": "batch"}
-
-    run(test())
+async def test_namespace_that_is_asked_for_by_name_is_known(part: bytes) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        cache = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=QUICK)
+        body = {"metadata": {"name": "ml", "uid": "u", "labels": {"tier": "batch"}, "managedFields": "ODD"}}
+        peer.answers.append(Answer(with_part(json.dumps(body).encode(), part)))
+        await cache.fetch(["ml"], [], 5.0)
+        facts = cache.namespace("ml")
+        assert facts is not None
+        assert facts.labels == {"tier": "batch"}
 
 
-def test_what_is_no_json_is_still_an_error_of_the_list() -> None:
-    async def test() -> None:
-        async with following(Answer(b'{"metadata":{},"items":[{]}'), page(7, thing("a", 1))) as bench:
-            await bench.settles("a@1")
-            assert (bench.count("reflector_errors_total") or 0) >= 1
-
-    run(test())
+async def test_what_is_no_json_is_still_an_error_of_the_list() -> None:
+    async with following(Answer(b'{"metadata":{},"items":[{]}'), page(7, thing("a", 1))) as bench:
+        await bench.settles("a@1")
+        assert (bench.count("reflector_errors_total") or 0) >= 1

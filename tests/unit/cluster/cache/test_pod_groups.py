@@ -19,76 +19,61 @@ from webhook.inventory.state import Sight
 @pytest.mark.parametrize(
     ("version", "mode"), [("v1beta1", {"all": {}}), ("v1alpha3", {"all": {}}), ("v1alpha2", "PodGroup")]
 )
-def test_pod_groups_are_read_in_the_version_that_is_served(version: str, mode: Any) -> None:
-    async def test() -> None:
-        served = ALL | {version: frozenset({GROUPS})}
-        async with caching(a_group("crew", version, mode), served=served, pods=True) as bench:
-            await bench.cache.synced()
-            await bench.settles()
-            assert bench.cache.inventory.pod_groups["ml/crew"].disruption_mode == "all"
-            await bench.happens(a_group("other", version, "Pod" if mode == "PodGroup" else {"single": {}}))
-            await bench.happens(a_group("crew", version, mode), gone=True)
-            await bench.settles()
-            assert [group.disruption_mode for group in bench.cache.inventory.pod_groups.values()] == ["single"]
-
-    run(test())
+async def test_pod_groups_are_read_in_the_version_that_is_served(version: str, mode: Any) -> None:
+    served = ALL | {version: frozenset({GROUPS})}
+    async with caching(a_group("crew", version, mode), served=served, pods=True) as bench:
+        await bench.cache.synced()
+        await bench.settles()
+        assert bench.cache.inventory.pod_groups["ml/crew"].disruption_mode == "all"
+        await bench.happens(a_group("other", version, "Pod" if mode == "PodGroup" else {"single": {}}))
+        await bench.happens(a_group("crew", version, mode), gone=True)
+        await bench.settles()
+        assert [group.disruption_mode for group in bench.cache.inventory.pod_groups.values()] == ["single"]
 
 
-def test_pod_groups_that_are_not_served_are_none_until_they_are() -> None:
-    async def test() -> None:
-        async with caching(a_slice(), a_group("crew"), pods=True) as bench:
-            await bench.cache.synced()
-            await until(lambda: bench.cache.sight().inventory is not None, "the rest is current")
-            assert (dict(bench.cache.inventory.pod_groups), bench.cache.problem) == ({}, None)
-            bench.peer.served = ALL | {"v1beta1": frozenset({GROUPS})}
-            await until(lambda: "ml/crew" in bench.cache.inventory.pod_groups, "the PodGroups")
-            await bench.settles()
-
-    run(test())
+async def test_pod_groups_that_are_not_served_are_none_until_they_are() -> None:
+    async with caching(a_slice(), a_group("crew"), pods=True) as bench:
+        await bench.cache.synced()
+        await until(lambda: bench.cache.sight().inventory is not None, "the rest is current")
+        assert (dict(bench.cache.inventory.pod_groups), bench.cache.problem) == ({}, None)
+        bench.peer.served = ALL | {"v1beta1": frozenset({GROUPS})}
+        await until(lambda: "ml/crew" in bench.cache.inventory.pod_groups, "the PodGroups")
+        await bench.settles()
 
 
-def test_pod_groups_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None:
-    async def test() -> None:
-        served = ALL | {"v1beta1": frozenset({GROUPS})}
-        async with caching(a_group("crew"), served=served, pods=True) as bench:
-            await bench.settles()
-            path = bench.peer.path_of(GROUPS)
-            await bench.peer.until_watched(path)
-            bench.peer.served = ALL
-            await bench.peer.say_on(path, cut=True)
-            await until(lambda: bench.cache.sight() == Sight(None, "podgroups are served no longer"), "that")
-            bench.now[0] += 600.0
-            await until(lambda: not bench.cache.inventory.pod_groups, "that they are dropped")
-            assert bench.cache.sight().inventory is bench.cache.inventory
-
-    run(test())
+async def test_pod_groups_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None:
+    served = ALL | {"v1beta1": frozenset({GROUPS})}
+    async with caching(a_group("crew"), served=served, pods=True) as bench:
+        await bench.settles()
+        path = bench.peer.path_of(GROUPS)
+        await bench.peer.until_watched(path)
+        bench.peer.served = ALL
+        await bench.peer.say_on(path, cut=True)
+        await until(lambda: bench.cache.sight() == Sight(None, "podgroups are served no longer"), "that")
+        bench.now[0] += 600.0
+        await until(lambda: not bench.cache.inventory.pod_groups, "that they are dropped")
+        assert bench.cache.sight().inventory is bench.cache.inventory
 
 
-def test_pod_groups_are_not_read_without_pods() -> None:
-    async def test() -> None:
-        async with caching(a_group("crew"), served=ALL | {"v1beta1": frozenset({GROUPS})}) as bench:
-            await bench.cache.synced()
-            await until(lambda: bench.cache.sight().inventory is not None, "that it knows")
-            assert not bench.cache.inventory.pod_groups
-            assert not [each.path for each in bench.peer.requests if "scheduling" in each.path]
-
-    run(test())
+async def test_pod_groups_are_not_read_without_pods() -> None:
+    async with caching(a_group("crew"), served=ALL | {"v1beta1": frozenset({GROUPS})}) as bench:
+        await bench.cache.synced()
+        await until(lambda: bench.cache.sight().inventory is not None, "that it knows")
+        assert not bench.cache.inventory.pod_groups
+        assert not [each.path for each in bench.peer.requests if "scheduling" in each.path]
 
 
-def test_members_without_claims_are_held_and_other_pods_are_not() -> None:
-    async def test() -> None:
-        served = ALL | {"v1beta1": frozenset({GROUPS})}
-        async with caching(a_group("crew"), a_member("launcher", "crew"), served=served, pods=True) as bench:
-            await bench.cache.synced()
-            await bench.happens(a_pod("plain"))
-            await bench.happens(a_member("late", "crew"))
-            await bench.settles()
-            assert bench.cache.inventory.members_of("ml/crew") == ("ml/late", "ml/launcher")
-            assert set(bench.cache.inventory.pods) == {"ml/late", "ml/launcher"}
-            await bench.happens(a_member("late", "crew"), gone=True)
-            await bench.settles()
-
-    run(test())
+async def test_members_without_claims_are_held_and_other_pods_are_not() -> None:
+    served = ALL | {"v1beta1": frozenset({GROUPS})}
+    async with caching(a_group("crew"), a_member("launcher", "crew"), served=served, pods=True) as bench:
+        await bench.cache.synced()
+        await bench.happens(a_pod("plain"))
+        await bench.happens(a_member("late", "crew"))
+        await bench.settles()
+        assert bench.cache.inventory.members_of("ml/crew") == ("ml/late", "ml/launcher")
+        assert set(bench.cache.inventory.pods) == {"ml/late", "ml/launcher"}
+        await bench.happens(a_member("late", "crew"), gone=True)
+        await bench.settles()
 
 
 def test_pod_groups_that_are_not_served_are_looked_for_more_rarely_than_rules(caplog: pytest.LogCaptureFixture) -> None:

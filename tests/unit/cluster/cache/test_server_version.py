@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cluster.api_peer import ApiPeer
 from tests.unit.cluster.cache.inventory_bench import Bench, a_claim, a_rule, a_slice, caching
-from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Peer, cluster_of, status, until
 from webhook.api.servers import UNKNOWN, facts_of
 from webhook.cluster.cache import discovery as module
 from webhook.cluster.cache.discovery import read_facts
@@ -38,13 +38,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["forbidden", "no version", "a number", "no JSON", "no version that is known"],
 )
-def test_server_that_does_not_say_is_an_unknown_one(answer: Any) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.append(answer)
-            assert await read_facts(cluster) == UNKNOWN
-
-    run(test())
+async def test_server_that_does_not_say_is_an_unknown_one(answer: Any) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(answer)
+        assert await read_facts(cluster) == UNKNOWN
 
 
 async def _becomes(bench: Bench, *versions: str) -> None:
@@ -55,22 +52,19 @@ async def _becomes(bench: Bench, *versions: str) -> None:
     await until(known, f"the facts of {versions}")
 
 
-def test_version_is_read_at_start_and_when_a_watch_is_opened_again() -> None:
-    async def test() -> None:
-        async with caching(a_claim("a", "gpu-0", "p"), a_slice(), a_rule()) as bench:
-            await bench.cache.synced()
-            await _becomes(bench, "v1.37.2")
-            changes = list[object]()
-            bench.cache.on_servers = lambda: changes.append(bench.cache.inventory.servers)
-            bench.peer.git_version = "v1.38.0"
-            await bench.happens(a_claim("b"), cut=True)
-            await _becomes(bench, "v1.37.2", "v1.38.0")
-            assert changes == [bench.cache.inventory.servers]
-            bench.now[0] += 700
-            await bench.happens(a_claim("c"), cut=True)
-            await _becomes(bench, "v1.38.0")
-
-    run(test())
+async def test_version_is_read_at_start_and_when_a_watch_is_opened_again() -> None:
+    async with caching(a_claim("a", "gpu-0", "p"), a_slice(), a_rule()) as bench:
+        await bench.cache.synced()
+        await _becomes(bench, "v1.37.2")
+        changes = list[object]()
+        bench.cache.on_servers = lambda: changes.append(bench.cache.inventory.servers)
+        bench.peer.git_version = "v1.38.0"
+        await bench.happens(a_claim("b"), cut=True)
+        await _becomes(bench, "v1.37.2", "v1.38.0")
+        assert changes == [bench.cache.inventory.servers]
+        bench.now[0] += 700
+        await bench.happens(a_claim("c"), cut=True)
+        await _becomes(bench, "v1.38.0")
 
 
 class Balanced(ApiPeer):
@@ -89,15 +83,12 @@ class Balanced(ApiPeer):
         await super()._reply(reply, writer, path)
 
 
-def test_servers_behind_one_address_are_told_apart() -> None:
+async def test_servers_behind_one_address_are_told_apart() -> None:
     """Though all requests but watches would fit one connection."""
 
-    async def test() -> None:
-        async with caching(a_slice(), peer=Balanced("v1.37.0", "v1.38.0")) as bench:
-            await bench.cache.synced()
-            await _becomes(bench, "v1.37.0", "v1.38.0")
-
-    run(test())
+    async with caching(a_slice(), peer=Balanced("v1.37.0", "v1.38.0")) as bench:
+        await bench.cache.synced()
+        await _becomes(bench, "v1.37.0", "v1.38.0")
 
 
 @pytest.mark.parametrize(
@@ -109,31 +100,28 @@ def test_servers_behind_one_address_are_told_apart() -> None:
         (Answer(status(503, "one moment"), 503), None),
     ],
 )
-def test_lasting_silence_of_servers_is_a_warning_that_says_what_is_assumed(
+async def test_lasting_silence_of_servers_is_a_warning_that_says_what_is_assumed(
     answer: Answer, error: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, until a version is known again. A server that does not answer has warnings of its own."""
 
-    async def test() -> None:
-        async with caching(a_slice()) as bench:
-            await _becomes(bench, "v1.37.2")
-            for rounds in (1, 2):
-                bench.peer.about_version = answer
-                bench.now[0] += 700
-                asked = len(_reads(bench))
-                for number in range(4):
-                    await bench.happens(a_claim(f"c-{number}"), cut=True)
-                    await _asked(bench, asked + number + 1)
-                said = [each.__dict__ for each in caplog.records if each.message == NOT_KNOWN]
-                assert len(said) == (0 if error is None else rounds)
-                assert all(error in each["error"] and "missing selector" in each["assumed"] for each in said if error)
-                bench.peer.about_version = None
-                bench.now[0] += 700
-                await bench.happens(a_claim("d"), cut=True)
-                await _becomes(bench, "v1.37.2")
-
     caplog.set_level("WARNING", "webhook.cluster.cache.discovery")
-    run(test())
+    async with caching(a_slice()) as bench:
+        await _becomes(bench, "v1.37.2")
+        for rounds in (1, 2):
+            bench.peer.about_version = answer
+            bench.now[0] += 700
+            asked = len(_reads(bench))
+            for number in range(4):
+                await bench.happens(a_claim(f"c-{number}"), cut=True)
+                await _asked(bench, asked + number + 1)
+            said = [each.__dict__ for each in caplog.records if each.message == NOT_KNOWN]
+            assert len(said) == (0 if error is None else rounds)
+            assert all(error in each["error"] and "missing selector" in each["assumed"] for each in said if error)
+            bench.peer.about_version = None
+            bench.now[0] += 700
+            await bench.happens(a_claim("d"), cut=True)
+            await _becomes(bench, "v1.37.2")
 
 
 def _reads(bench: Bench) -> list[Request]:
@@ -144,14 +132,11 @@ async def _asked(bench: Bench, times: int) -> None:
     await until(lambda: len(_reads(bench)) >= times, "it is asked again")
 
 
-def test_server_that_falls_silent_is_forgotten() -> None:
-    async def test() -> None:
-        async with caching(a_slice()) as bench:
-            await bench.cache.synced()
-            await _becomes(bench, "v1.37.2")
-            bench.peer.git_version = ""
-            bench.now[0] += 700
-            await bench.happens(a_claim("c"), cut=True)
-            await _becomes(bench)
-
-    run(test())
+async def test_server_that_falls_silent_is_forgotten() -> None:
+    async with caching(a_slice()) as bench:
+        await bench.cache.synced()
+        await _becomes(bench, "v1.37.2")
+        bench.peer.git_version = ""
+        bench.now[0] += 700
+        await bench.happens(a_claim("c"), cut=True)
+        await _becomes(bench)

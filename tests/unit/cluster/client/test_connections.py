@@ -25,23 +25,20 @@ PROXY = "http://proxy.test:3128"
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="options have other names here")
-def test_connections_are_probed_when_nothing_is_said() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            watch = cluster.watch("/w", {}, watch_seconds=5, silence_seconds=5)
-            await anext(watch)
-            assert cluster._session is not None
-            connector = cluster._session.connector
-            assert connector is not None
-            [protocol] = connector._acquired
-            assert protocol.transport is not None
-            open_socket = protocol.transport.get_extra_info("socket")
-            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-            assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 5, 3]
-            assert open_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            await watch.aclose()
-
-    run(test())
+async def test_connections_are_probed_when_nothing_is_said() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        watch = cluster.watch("/w", {}, watch_seconds=5, silence_seconds=5)
+        await anext(watch)
+        assert cluster._session is not None
+        connector = cluster._session.connector
+        assert connector is not None
+        [protocol] = connector._acquired
+        assert protocol.transport is not None
+        open_socket = protocol.transport.get_extra_info("socket")
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 5, 3]
+        assert open_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        await watch.aclose()
 
 
 @pytest.mark.parametrize(
@@ -92,64 +89,52 @@ def test_proxy_that_cannot_be_used_is_named_before_anything_is_asked(
         ("https://name.invalid:6443", "name.invalid:6443: no such host"),
     ],
 )
-def test_failed_connection_is_told_without_what_python_calls_its_objects(url: str, why: str) -> None:
+async def test_failed_connection_is_told_without_what_python_calls_its_objects(url: str, why: str) -> None:
     """L1: aiohttp would add `ssl:<ssl.SSLContext object at 0x7f...>`."""
 
-    async def test() -> None:
-        async with Cluster(Fixed(Access(url, ssl.create_default_context()))) as cluster:
-            with pytest.raises(Unavailable) as raised:
-                await cluster.get("/x")
-            assert str(raised.value).startswith(f"GET /x: {why}")
-            assert "object at" not in str(raised.value)
-
-    run(test())
+    async with Cluster(Fixed(Access(url, ssl.create_default_context()))) as cluster:
+        with pytest.raises(Unavailable) as raised:
+            await cluster.get("/x")
+        assert str(raised.value).startswith(f"GET /x: {why}")
+        assert "object at" not in str(raised.value)
 
 
-def test_failed_handshake_is_told_in_the_words_of_openssl() -> None:
+async def test_failed_handshake_is_told_in_the_words_of_openssl() -> None:
     """L1: one that speaks no TLS, asked over TLS."""
 
     async def plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async def test() -> None:
-        async with await asyncio.start_server(plainly, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            access = Access(f"https://127.0.0.1:{port}", ssl.create_default_context())
-            async with Cluster(Fixed(access)) as cluster:
-                with pytest.raises(Unavailable, match=rf"GET /x: 127\.0\.0\.1:{port}: no TLS: wrong ver"):
-                    await cluster.get("/x")
-
-    run(test())
+    async with await asyncio.start_server(plainly, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        access = Access(f"https://127.0.0.1:{port}", ssl.create_default_context())
+        async with Cluster(Fixed(access)) as cluster:
+            with pytest.raises(Unavailable, match=rf"GET /x: 127\.0\.0\.1:{port}: no TLS: wrong ver"):
+                await cluster.get("/x")
 
 
-def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """What aiohttp would ask for in threads, netrc and the environment, costs more than the request."""
 
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = lambda _: Answer(b"{}")
-            await cluster.get("/a")
-            monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", None)
-            await cluster.get("/b")
-
-    run(test())
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda _: Answer(b"{}")
+        await cluster.get("/a")
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", None)
+        await cluster.get("/b")
 
 
-def test_nobody_waits_for_the_connection_of_another() -> None:
+async def test_nobody_waits_for_the_connection_of_another() -> None:
     """However many requests have no answer yet: the number that evictions may have is set by a flag."""
 
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            watches = [cluster.watch("/w", {}, watch_seconds=60, silence_seconds=60) for _ in range(100)]
-            for watch in watches:
-                await anext(watch)
-            peer.answers.append(Answer(b"{}"))
-            assert await cluster.get("/x", timeout_seconds=20) == b"{}"
-            for watch in watches:
-                await watch.aclose()
-
-    run(test())
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        watches = [cluster.watch("/w", {}, watch_seconds=60, silence_seconds=60) for _ in range(100)]
+        for watch in watches:
+            await anext(watch)
+        peer.answers.append(Answer(b"{}"))
+        assert await cluster.get("/x", timeout_seconds=20) == b"{}"
+        for watch in watches:
+            await watch.aclose()
 
 
 class _Stuck:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Fixed, Peer, run
+from tests.unit.cluster.peer import Answer, Fixed, Peer
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import ClusterError, NotSent
 from webhook.cluster.client.rest import STRATEGIC, ThrottledCluster
@@ -40,79 +40,67 @@ def connected(cluster: ThrottledCluster) -> bool:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_nothing_is_sent_without_the_lease_and_the_error_says_why(write: str) -> None:
-    async def test() -> None:
-        async with Peer() as peer, fenced(peer, lambda: False) as cluster:
-            with pytest.raises(ClusterError, match=r"/x.*: not sent, because this process no longer holds the lease"):
-                await WRITES[write](cluster)
-            peer.answers.append(Answer({"read": True}))
-            assert b"read" in await cluster.get("/x")
-            assert [request.method for request in peer.requests] == ["GET"]
-
-    run(test())
+async def test_nothing_is_sent_without_the_lease_and_the_error_says_why(write: str) -> None:
+    async with Peer() as peer, fenced(peer, lambda: False) as cluster:
+        with pytest.raises(ClusterError, match=r"/x.*: not sent, because this process no longer holds the lease"):
+            await WRITES[write](cluster)
+        peer.answers.append(Answer({"read": True}))
+        assert b"read" in await cluster.get("/x")
+        assert [request.method for request in peer.requests] == ["GET"]
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_lease_is_asked_for_once_the_connection_stands(write: str) -> None:
+async def test_lease_is_asked_for_once_the_connection_stands(write: str) -> None:
     """So a process that was stopped while it connected, and lost the lease meanwhile, sends nothing."""
 
-    async def test() -> None:
-        asked: list[int] = []
+    asked: list[int] = []
 
-        def permitted() -> bool:
-            asked.append(len(peer.requests))
-            return not connected(cluster)
+    def permitted() -> bool:
+        asked.append(len(peer.requests))
+        return not connected(cluster)
 
-        async with Peer() as peer, fenced(peer, permitted) as cluster:
-            with pytest.raises(ClusterError, match="not sent"):
-                await WRITES[write](cluster)
-            assert (asked, peer.requests) == ([0], [])
-
-    run(test())
+    async with Peer() as peer, fenced(peer, permitted) as cluster:
+        with pytest.raises(ClusterError, match="not sent"):
+            await WRITES[write](cluster)
+        assert (asked, peer.requests) == ([0], [])
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_with_the_lease_a_request_is_as_it_would_be_without_a_fence(write: str) -> None:
-    async def test() -> None:
-        async with (
-            Peer() as peer,
-            fenced(peer, lambda: True) as one,
-            ThrottledCluster(Fixed(Access(peer.url)), Throttle(0, 1)) as other,
-        ):
-            peer.answers.extend([Answer({}), Answer({})])
-            for cluster in (one, other):
-                await WRITES[write](cluster)
-            first, second = peer.requests
-            assert (first.method, first.path, first.query, first.body) == (
-                second.method,
-                second.path,
-                second.query,
-                second.body,
-            )
-            assert first.headers == second.headers
-
-    run(test())
+async def test_with_the_lease_a_request_is_as_it_would_be_without_a_fence(write: str) -> None:
+    async with (
+        Peer() as peer,
+        fenced(peer, lambda: True) as one,
+        ThrottledCluster(Fixed(Access(peer.url)), Throttle(0, 1)) as other,
+    ):
+        peer.answers.extend([Answer({}), Answer({})])
+        for cluster in (one, other):
+            await WRITES[write](cluster)
+        first, second = peer.requests
+        assert (first.method, first.path, first.query, first.body) == (
+            second.method,
+            second.path,
+            second.query,
+            second.body,
+        )
+        assert first.headers == second.headers
 
 
 @pytest.mark.parametrize("write", ["create", "patch", "delete"])
-def test_request_that_is_not_wanted_any_more_is_not_sent_although_the_lease_is_held(write: str) -> None:
-    async def test() -> None:
-        answers, asked = [True, False], list[int]()
+async def test_request_that_is_not_wanted_any_more_is_not_sent_although_the_lease_is_held(write: str) -> None:
+    answers, asked = [True, False], list[int]()
 
-        def wanted() -> bool:
-            asked.append(len(peer.requests))
-            return answers.pop(0)
+    def wanted() -> bool:
+        asked.append(len(peer.requests))
+        return answers.pop(0)
 
-        sends: dict[str, Callable[[ThrottledCluster], Coroutine[Any, Any, bytes]]] = {
-            "create": lambda cluster: cluster.create("/x", {"a": 1}, wanted=wanted),
-            "patch": lambda cluster: cluster.patch("/x", {"a": 1}, wanted=wanted),
-            "delete": lambda cluster: cluster.delete("/x", wanted=wanted),
-        }
-        async with Peer() as peer, fenced(peer, lambda: True) as cluster:
-            peer.answers.append(Answer({}))
+    sends: dict[str, Callable[[ThrottledCluster], Coroutine[Any, Any, bytes]]] = {
+        "create": lambda cluster: cluster.create("/x", {"a": 1}, wanted=wanted),
+        "patch": lambda cluster: cluster.patch("/x", {"a": 1}, wanted=wanted),
+        "delete": lambda cluster: cluster.delete("/x", wanted=wanted),
+    }
+    async with Peer() as peer, fenced(peer, lambda: True) as cluster:
+        peer.answers.append(Answer({}))
+        await sends[write](cluster)
+        with pytest.raises(NotSent, match=r"/x.*: not sent, because it is not wanted any more"):
             await sends[write](cluster)
-            with pytest.raises(NotSent, match=r"/x.*: not sent, because it is not wanted any more"):
-                await sends[write](cluster)
-            assert (asked, len(peer.requests)) == ([0, 1], 1)
-
-    run(test())
+        assert (asked, len(peer.requests)) == ([0, 1], 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.cluster.client.test_credentials import authority, kubeconfig
-from tests.unit.cluster.peer import Answer, Fixed, Peer, run
+from tests.unit.cluster.peer import Answer, Fixed, Peer
 from webhook.cluster.client.credentials import Access, Impersonation, KubeConfig, find_credentials
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
@@ -91,18 +91,15 @@ def test_kubeconfig_that_acts_as_another_in_no_way_that_can_be_sent(
         asyncio.run(credentials.load())
 
 
-def test_requests_name_the_user_to_act_as() -> None:
+async def test_requests_name_the_user_to_act_as() -> None:
     """A header may occur several times."""
 
-    async def test() -> None:
-        async with Peer() as peer:
-            groups = [("Impersonate-Group", "ml"), ("Impersonate-Group", "système")]
-            access = Access(peer.url, impersonation=(("Impersonate-User", "jane"), *groups))
-            async with Cluster(Fixed(access)) as cluster:
-                peer.answers.append(Answer({}))
-                await cluster.get("/x")
-                [request] = peer.requests
-                assert request.headers["impersonate-user"] == "jane"
-                assert request.headers["impersonate-group"] == "ml, système"
-
-    run(test())
+    async with Peer() as peer:
+        groups = [("Impersonate-Group", "ml"), ("Impersonate-Group", "système")]
+        access = Access(peer.url, impersonation=(("Impersonate-User", "jane"), *groups))
+        async with Cluster(Fixed(access)) as cluster:
+            peer.answers.append(Answer({}))
+            await cluster.get("/x")
+            [request] = peer.requests
+            assert request.headers["impersonate-user"] == "jane"
+            assert request.headers["impersonate-group"] == "ml, système"

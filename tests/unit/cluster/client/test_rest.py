@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, status, until
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import (
     ClusterError,
@@ -43,33 +43,27 @@ def test_path(path: str, expected: str) -> None:
     assert path == expected
 
 
-def test_path_goes_out_as_it_was_quoted() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.append(Answer({}))
-            await cluster.get(path_of("", "v1", "namespaces", name="../ä%2F"), {"fieldSelector": "a=b,c!=d/e f"})
-            [request] = peer.requests
-            assert request.path == "/api/v1/namespaces/../ä%2F"
-            assert request.query == {"fieldSelector": "a=b,c!=d/e f"}
-
-    run(test())
+async def test_path_goes_out_as_it_was_quoted() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(Answer({}))
+        await cluster.get(path_of("", "v1", "namespaces", name="../ä%2F"), {"fieldSelector": "a=b,c!=d/e f"})
+        [request] = peer.requests
+        assert request.path == "/api/v1/namespaces/../ä%2F"
+        assert request.query == {"fieldSelector": "a=b,c!=d/e f"}
 
 
-def test_writes_send_json_and_give_what_the_server_answers() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = lambda request: Answer({"got": request.method})
-            assert await cluster.create("/api/v1/x", {"a": "ä"}) == b'{"got": "POST"}'
-            assert await cluster.update("/api/v1/x/y", {"a": 2}) == b'{"got": "PUT"}'
-            assert await cluster.patch("/api/v1/x/y", {"a": None}) == b'{"got": "PATCH"}'
-            assert [request.json for request in peer.requests] == [{"a": "ä"}, {"a": 2}, {"a": None}]
-            assert [request.headers["content-type"] for request in peer.requests] == [
-                "application/json",
-                "application/json",
-                "application/merge-patch+json",
-            ]
-
-    run(test())
+async def test_writes_send_json_and_give_what_the_server_answers() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda request: Answer({"got": request.method})
+        assert await cluster.create("/api/v1/x", {"a": "ä"}) == b'{"got": "POST"}'
+        assert await cluster.update("/api/v1/x/y", {"a": 2}) == b'{"got": "PUT"}'
+        assert await cluster.patch("/api/v1/x/y", {"a": None}) == b'{"got": "PATCH"}'
+        assert [request.json for request in peer.requests] == [{"a": "ä"}, {"a": 2}, {"a": None}]
+        assert [request.headers["content-type"] for request in peer.requests] == [
+            "application/json",
+            "application/json",
+            "application/merge-patch+json",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -90,19 +84,16 @@ def test_writes_send_json_and_give_what_the_server_answers() -> None:
         (504, Unavailable),
     ],
 )
-def test_status_becomes_an_error_of_ours(code: int, kind: type[ClusterError]) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            body = status(code, "because", reason="Word", details={"retryAfterSeconds": 3})
-            peer.answers.append(Answer(body, code, {"Location": "http://127.0.0.1:1/elsewhere"}))
-            with pytest.raises(kind) as caught:
-                await cluster.get("/api/v1/x")
-            error = caught.value
-            assert type(error) is kind
-            assert str(error) == f"GET /api/v1/x: {code}: because"
-            assert (error.code, error.reason, error.retry_after_seconds) == (code, "Word", 3.0)
-
-    run(test())
+async def test_status_becomes_an_error_of_ours(code: int, kind: type[ClusterError]) -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        body = status(code, "because", reason="Word", details={"retryAfterSeconds": 3})
+        peer.answers.append(Answer(body, code, {"Location": "http://127.0.0.1:1/elsewhere"}))
+        with pytest.raises(kind) as caught:
+            await cluster.get("/api/v1/x")
+        error = caught.value
+        assert type(error) is kind
+        assert str(error) == f"GET /api/v1/x: {code}: because"
+        assert (error.code, error.reason, error.retry_after_seconds) == (code, "Word", 3.0)
 
 
 @pytest.mark.parametrize(
@@ -127,61 +118,46 @@ def test_retry_after_header_is_seconds() -> None:
 
 
 @pytest.mark.parametrize("reply", [Drop(), Silence()])
-def test_no_answer_is_unavailable_and_the_cause_is_kept(reply: Reply) -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer, timeout_seconds=0.2) as cluster:
-            peer.answers.extend([reply, reply])  # a connection that was alive before is tried twice
-            with pytest.raises(Unavailable, match=r"^GET /api/v1/x: ") as caught:
-                await cluster.get("/api/v1/x")
-            assert caught.value.code == 0
-            assert caught.value.__cause__ is not None
-
-    run(test())
+async def test_no_answer_is_unavailable_and_the_cause_is_kept(reply: Reply) -> None:
+    async with Peer() as peer, cluster_of(peer, timeout_seconds=0.2) as cluster:
+        peer.answers.extend([reply, reply])  # a connection that was alive before is tried twice
+        with pytest.raises(Unavailable, match=r"^GET /api/v1/x: ") as caught:
+            await cluster.get("/api/v1/x")
+        assert caught.value.code == 0
+        assert caught.value.__cause__ is not None
 
 
-def test_nobody_there_is_unavailable() -> None:
-    async def test() -> None:
-        async with Peer() as peer:
-            cluster = cluster_of(peer)
-        async with cluster:
-            with pytest.raises(Unavailable, match=r"POST /api/v1/x: 127\.0\.0\.1:[0-9]+: connection refused$"):
-                await cluster.create("/api/v1/x", {})
-
-    run(test())
+async def test_nobody_there_is_unavailable() -> None:
+    async with Peer() as peer:
+        cluster = cluster_of(peer)
+    async with cluster:
+        with pytest.raises(Unavailable, match=r"POST /api/v1/x: 127\.0\.0\.1:[0-9]+: connection refused$"):
+            await cluster.create("/api/v1/x", {})
 
 
-def test_own_timeout_of_a_call_comes_first() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer, timeout_seconds=60) as cluster:
-            peer.answers.append(Silence())
-            with pytest.raises(Unavailable, match=r"GET /api/v1/x: no complete answer within 0\.1 s$"):
-                await cluster.get("/api/v1/x", timeout_seconds=0.1)
-
-    run(test())
+async def test_own_timeout_of_a_call_comes_first() -> None:
+    async with Peer() as peer, cluster_of(peer, timeout_seconds=60) as cluster:
+        peer.answers.append(Silence())
+        with pytest.raises(Unavailable, match=r"GET /api/v1/x: no complete answer within 0\.1 s$"):
+            await cluster.get("/api/v1/x", timeout_seconds=0.1)
 
 
-def test_cancelled_request_is_cancelled_and_not_unavailable() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers.append(Silence())
-            task = asyncio.create_task(cluster.get("/api/v1/x"))
-            await until(lambda: len(peer.requests) == 1, "the request")
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    run(test())
+async def test_cancelled_request_is_cancelled_and_not_unavailable() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.answers.append(Silence())
+        task = asyncio.create_task(cluster.get("/api/v1/x"))
+        await until(lambda: len(peer.requests) == 1, "the request")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
-def test_watch_begins_with_an_empty_line_and_ends_with_the_answer() -> None:
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.watches.append(Lines([b"one\ntw", b"o\nthree\n"], "end"))
-            lines = [line async for line in cluster.watch("/x", {"a": 1}, watch_seconds=9, silence_seconds=5.0)]
-            assert lines == [b"", b"one", b"two", b"three"]
-            assert peer.requests[0].query == {"a": "1", "watch": "true", "timeoutSeconds": "9"}
-
-    run(test())
+async def test_watch_begins_with_an_empty_line_and_ends_with_the_answer() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.watches.append(Lines([b"one\ntw", b"o\nthree\n"], "end"))
+        lines = [line async for line in cluster.watch("/x", {"a": 1}, watch_seconds=9, silence_seconds=5.0)]
+        assert lines == [b"", b"one", b"two", b"three"]
+        assert peer.requests[0].query == {"a": "1", "watch": "true", "timeoutSeconds": "9"}
 
 
 # --- credentials that change ------------------------------------------------------------------------
@@ -212,138 +188,114 @@ def _accepting(token: str) -> Callable[..., Reply]:
     return answer
 
 
-def test_rotated_token_is_read_again_after_a_while() -> None:
-    async def test() -> None:
-        now = [100.0]
-        async with Peer() as peer:
-            peer.otherwise = lambda _: Answer({})
-            credentials = Rotating(peer, rotates=True)
-            async with Cluster(credentials, RequestSettings(), clock=lambda: now[0]) as cluster:
-                credentials.token = "second"
-                for seconds in (0, 59.9, 0.2, 50):
-                    now[0] += seconds
-                    await cluster.get("/x")
-                shown = [request.headers["authorization"] for request in peer.requests]
-                assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
-                assert credentials.loads == 2
-
-    run(test())
-
-
-def test_refused_token_is_loaded_again_and_the_request_repeated_once() -> None:
-    async def test() -> None:
-        now = [100.0]
-        async with Peer() as peer:
-            credentials = Rotating(peer, rotates=False)
-            async with Cluster(credentials, RequestSettings(), clock=lambda: now[0]) as cluster:
-                peer.otherwise = _accepting("second")
-                credentials.token = "second"
-                now[0] += 100
-                await asyncio.gather(*(cluster.get(f"/{number}") for number in range(5)))
-                assert credentials.loads == 2, "once for all of them"
-                now[0] += 1
-                peer.otherwise = _accepting("third")
-                credentials.token = "third"
-                with pytest.raises(Refused) as caught:
-                    await cluster.get("/x")
-                assert caught.value.code == 401
-                assert credentials.loads == 2, "not again so soon"
-                now[0] += 10
+async def test_rotated_token_is_read_again_after_a_while() -> None:
+    now = [100.0]
+    async with Peer() as peer:
+        peer.otherwise = lambda _: Answer({})
+        credentials = Rotating(peer, rotates=True)
+        async with Cluster(credentials, RequestSettings(), clock=lambda: now[0]) as cluster:
+            credentials.token = "second"
+            for seconds in (0, 59.9, 0.2, 50):
+                now[0] += seconds
                 await cluster.get("/x")
-                peer.otherwise = _accepting("fourth")
-                credentials.token = "fourth"
-                now[0] += 10
-                answer = await cluster.send("POST", "/x", {})
-                assert answer.granted, "a request goes the same way if its refusal is an answer, too"
-
-    run(test())
+            shown = [request.headers["authorization"] for request in peer.requests]
+            assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
+            assert credentials.loads == 2
 
 
-def test_credentials_that_cannot_be_read_again_stay(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        now = [100.0]
-        async with Peer() as peer:
-            peer.otherwise = _accepting("first")
-            credentials = Rotating(peer, rotates=True)
-            async with Cluster(credentials, RequestSettings(), clock=lambda: now[0]) as cluster:
-                credentials.readable = False
-                now[0] += 61
+async def test_refused_token_is_loaded_again_and_the_request_repeated_once() -> None:
+    now = [100.0]
+    async with Peer() as peer:
+        credentials = Rotating(peer, rotates=False)
+        async with Cluster(credentials, RequestSettings(), clock=lambda: now[0]) as cluster:
+            peer.otherwise = _accepting("second")
+            credentials.token = "second"
+            now[0] += 100
+            await asyncio.gather(*(cluster.get(f"/{number}") for number in range(5)))
+            assert credentials.loads == 2, "once for all of them"
+            now[0] += 1
+            peer.otherwise = _accepting("third")
+            credentials.token = "third"
+            with pytest.raises(Refused) as caught:
                 await cluster.get("/x")
-                await cluster.get("/x")
-                assert credentials.loads == 2
-                assert [record.message for record in caplog.records] == [
-                    "credentials not reloaded, the old ones stay in use"
-                ]
-
-    run(test())
-
-
-def test_same_token_is_not_tried_twice() -> None:
-    async def test() -> None:
-        now = [100.0]
-        async with Peer() as peer:
-            peer.otherwise = _accepting("another")
-            async with Cluster(Rotating(peer, rotates=False), clock=lambda: now[0]) as cluster:
-                now[0] += 100
-                with pytest.raises(Refused):
-                    await cluster.get("/x")
-                assert len(peer.requests) == 1
-
-    run(test())
+            assert caught.value.code == 401
+            assert credentials.loads == 2, "not again so soon"
+            now[0] += 10
+            await cluster.get("/x")
+            peer.otherwise = _accepting("fourth")
+            credentials.token = "fourth"
+            now[0] += 10
+            answer = await cluster.send("POST", "/x", {})
+            assert answer.granted, "a request goes the same way if its refusal is an answer, too"
 
 
-def test_token_does_not_follow_a_redirect() -> None:
-    async def test() -> None:
-        async with Peer() as peer, Peer() as other:
-            credentials = Rotating(peer, rotates=False)
-            peer.answers.append(Answer({}, 307, {"Location": f"{other.url}/x"}))
-            async with Cluster(credentials) as cluster:
-                with pytest.raises(Refused):
-                    await cluster.get("/x")
-            assert other.requests == []
-
-    run(test())
-
-
-def test_close_twice_and_without_open_is_fine() -> None:
-    async def test() -> None:
-        async with Peer() as peer:
-            cluster = cluster_of(peer)
-            await cluster.close()
-            await cluster.open()
-            assert cluster.server == peer.url
-            await cluster.close()
-            await cluster.close()
-
-    run(test())
-
-
-def test_open_says_why_there_are_no_credentials() -> None:
-    async def test() -> None:
-        async with Peer() as peer:
-            credentials = Rotating(peer, rotates=True)
+async def test_credentials_that_cannot_be_read_again_stay(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    async with Peer() as peer:
+        peer.otherwise = _accepting("first")
+        credentials = Rotating(peer, rotates=True)
+        async with Cluster(credentials, RequestSettings(), clock=lambda: now[0]) as cluster:
             credentials.readable = False
-            with pytest.raises(NoCredentials, match="token: gone"):
-                async with Cluster(credentials):
-                    pass
+            now[0] += 61
+            await cluster.get("/x")
+            await cluster.get("/x")
+            assert credentials.loads == 2
+            assert [record.message for record in caplog.records] == [
+                "credentials not reloaded, the old ones stay in use"
+            ]
 
-    run(test())
+
+async def test_same_token_is_not_tried_twice() -> None:
+    now = [100.0]
+    async with Peer() as peer:
+        peer.otherwise = _accepting("another")
+        async with Cluster(Rotating(peer, rotates=False), clock=lambda: now[0]) as cluster:
+            now[0] += 100
+            with pytest.raises(Refused):
+                await cluster.get("/x")
+            assert len(peer.requests) == 1
 
 
-def test_server_with_a_path_keeps_it() -> None:
-    async def test() -> None:
-        async with Peer() as peer:
-            credentials = Rotating(peer, rotates=False)
-            access = await credentials.load()
+async def test_token_does_not_follow_a_redirect() -> None:
+    async with Peer() as peer, Peer() as other:
+        credentials = Rotating(peer, rotates=False)
+        peer.answers.append(Answer({}, 307, {"Location": f"{other.url}/x"}))
+        async with Cluster(credentials) as cluster:
+            with pytest.raises(Refused):
+                await cluster.get("/x")
+        assert other.requests == []
 
-            async def behind() -> Access:
-                return replace(access, server=f"{peer.url}/k8s/clusters/c-1")
 
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(pytest.MonkeyPatch.context()).setattr(credentials, "load", behind)
-                peer.answers.append(Answer({}))
-                async with Cluster(credentials) as cluster:
-                    await cluster.get("/api/v1/x")
-            assert peer.requests[0].path == "/k8s/clusters/c-1/api/v1/x"
+async def test_close_twice_and_without_open_is_fine() -> None:
+    async with Peer() as peer:
+        cluster = cluster_of(peer)
+        await cluster.close()
+        await cluster.open()
+        assert cluster.server == peer.url
+        await cluster.close()
+        await cluster.close()
 
-    run(test())
+
+async def test_open_says_why_there_are_no_credentials() -> None:
+    async with Peer() as peer:
+        credentials = Rotating(peer, rotates=True)
+        credentials.readable = False
+        with pytest.raises(NoCredentials, match="token: gone"):
+            async with Cluster(credentials):
+                pass
+
+
+async def test_server_with_a_path_keeps_it() -> None:
+    async with Peer() as peer:
+        credentials = Rotating(peer, rotates=False)
+        access = await credentials.load()
+
+        async def behind() -> Access:
+            return replace(access, server=f"{peer.url}/k8s/clusters/c-1")
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(pytest.MonkeyPatch.context()).setattr(credentials, "load", behind)
+            peer.answers.append(Answer({}))
+            async with Cluster(credentials) as cluster:
+                await cluster.get("/api/v1/x")
+        assert peer.requests[0].path == "/k8s/clusters/c-1/api/v1/x"
