@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, run, status, until
+from tests.unit.running import running
 from webhook.api.meta import NamespacedName
 from webhook.cluster import leader as module
 from webhook.cluster.leader import READ_SECONDS, EvictionLease
@@ -112,10 +113,8 @@ async def test_it_is_read_again_and_again_while_that_is_wanted(monkeypatch: pyte
 
         peer.otherwise = answer
         seen = EvictionLease(cluster, NamespacedName("ns", "evict"), wanted=lambda: wanted, random=lambda: 0.5)
-        task = asyncio.create_task(seen.run())
-        await asyncio.sleep(0.1)
-        assert asked == 0
-        wanted = True
-        await until(lambda: asked > 2, "read again")
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(seen.run()):
+            await asyncio.sleep(0.1)
+            assert asked == 0
+            wanted = True
+            await until(lambda: asked > 2, "read again")

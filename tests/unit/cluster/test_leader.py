@@ -17,7 +17,7 @@ from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence,
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from webhook.cluster.client.rest import Cluster
 
@@ -84,24 +84,33 @@ async def candidate(
         await asyncio.wait([task])
 
 
-async def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
+@contextlib.asynccontextmanager
+async def leading(
+    settings: LeaderSettings = SETTINGS, clock: Callable[[], float] = time.monotonic
+) -> AsyncIterator[tuple[Server, Peer, Cluster, Leadership, asyncio.Task[None]]]:
+    """A server with one candidate, which leads."""
     server = Server()
     async with Peer() as peer, cluster_of(peer) as cluster:
         peer.otherwise = server.answer
-        async with candidate(cluster, "one", KEPT) as (one, _):
-            await until(one.acquired.is_set, "a leader")
-            assert server.holder == "one"
-            assert server.lease is not None
-            spec = server.lease["spec"]
-            assert all(MICRO_TIME.fullmatch(spec[name]) for name in ("acquireTime", "renewTime"))
-            async with candidate(cluster, "two", KEPT) as (two, _):
-                renewed = server.version + 1
-                await until(lambda: server.version > renewed, "renewed")
-                assert not two.acquired.is_set()
-                await one.release()
-                assert server.holder == ""
-                await until(two.acquired.is_set, "the other leads", seconds=KEPT.lease_seconds - 10)
-                assert server.holder == "two"
+        async with candidate(cluster, "one", settings, clock) as (one, task):
+            await until(one.acquired.is_set, "it leads")
+            yield server, peer, cluster, one, task
+
+
+async def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
+    async with leading(KEPT) as (server, _, cluster, one, _):
+        assert server.holder == "one"
+        assert server.lease is not None
+        spec = server.lease["spec"]
+        assert all(MICRO_TIME.fullmatch(spec[name]) for name in ("acquireTime", "renewTime"))
+        async with candidate(cluster, "two", KEPT) as (two, _):
+            renewed = server.version + 1
+            await until(lambda: server.version > renewed, "renewed")
+            assert not two.acquired.is_set()
+            await one.release()
+            assert server.holder == ""
+            await until(two.acquired.is_set, "the other leads", seconds=KEPT.lease_seconds - 10)
+            assert server.holder == "two"
 
 
 async def test_lease_has_the_annotations_of_its_holder_beside_those_of_others() -> None:
@@ -120,99 +129,73 @@ async def test_lease_has_the_annotations_of_its_holder_beside_those_of_others() 
 
 
 async def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
-    server = Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one", KEPT) as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            server.broken = True
-            asked = len(peer.requests) + 1
-            await until(lambda: len(peer.requests) > asked, "asked in vain")
-            server.broken = False
-            known = server.version
-            await until(lambda: server.version > known, "renewed after all")
-            assert not task.done()
+    async with leading(KEPT) as (server, peer, _, _, task):
+        server.broken = True
+        asked = len(peer.requests) + 1
+        await until(lambda: len(peer.requests) > asked, "asked in vain")
+        server.broken = False
+        known = server.version
+        await until(lambda: server.version > known, "renewed after all")
+        assert not task.done()
 
 
 async def test_lease_that_cannot_be_renewed_is_lost() -> None:
-    server = Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one") as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            server.broken = True
-            await until(task.done, "it ends")
-            with pytest.raises(LeadershipLost):
-                await task
+    async with leading() as (server, _, _, _, task):
+        server.broken = True
+        await until(task.done, "it ends")
+        with pytest.raises(LeadershipLost):
+            await task
 
 
 async def test_lease_taken_by_somebody_else_is_lost() -> None:
-    server = Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one") as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            server.take("two")
-            await until(task.done, "it ends")
-            await one.release()
-            assert server.holder == "two"
+    async with leading() as (server, _, _, one, task):
+        server.take("two")
+        await until(task.done, "it ends")
+        await one.release()
+        assert server.holder == "two"
 
 
 async def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
     """Also while it waits for an answer, and however long a request may take by itself."""
 
-    server = Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one") as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            peer.otherwise = lambda _: Silence()
-            await until(task.done, "it ends")
-            with pytest.raises(LeadershipLost):
-                await task
-            assert not one.holds
+    async with leading() as (_, peer, _, one, task):
+        peer.otherwise = lambda _: Silence()
+        await until(task.done, "it ends")
+        with pytest.raises(LeadershipLost):
+            await task
+        assert not one.holds
 
 
 async def test_leader_that_gave_up_a_moment_before_its_deadline_holds_nothing() -> None:
     """Timers of the event loop count in whole milliseconds, so that they may end a little before the clock."""
 
-    server, seconds = Server(), [0.0]
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            peer.otherwise = lambda _: Silence()
-            seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
-            assert one.holds
-            await until(task.done, "it ends")
-            with pytest.raises(LeadershipLost):
-                await task
-            assert not one.holds
+    seconds = [0.0]
+    async with leading(clock=lambda: seconds[0]) as (_, peer, _, one, task):
+        peer.otherwise = lambda _: Silence()
+        seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
+        assert one.holds
+        await until(task.done, "it ends")
+        with pytest.raises(LeadershipLost):
+            await task
+        assert not one.holds
 
 
 async def test_leader_that_was_suspended_past_its_deadline_ends_without_a_request() -> None:
-    server, seconds = Server(), [0.0]
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            asked = len(peer.requests)
-            seconds[0] += SETTINGS.lease_seconds
-            await until(task.done, "it ends")
-            with pytest.raises(LeadershipLost):
-                await task
-            assert len(peer.requests) == asked
+    seconds = [0.0]
+    async with leading(clock=lambda: seconds[0]) as (_, peer, _, _, task):
+        asked = len(peer.requests)
+        seconds[0] += SETTINGS.lease_seconds
+        await until(task.done, "it ends")
+        with pytest.raises(LeadershipLost):
+            await task
+        assert len(peer.requests) == asked
 
 
 async def test_leader_steps_down_as_soon_as_it_reads_the_name_of_another() -> None:
-    server = Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one", KEPT) as (one, task):
-            await until(one.acquired.is_set, "it leads")
-            server.take("two")
-            await until(task.done, "it ends", seconds=KEPT.renew_seconds - 5)
-            assert (one.holds, server.holder) == (False, "two")
+    async with leading(KEPT) as (server, _, _, one, task):
+        server.take("two")
+        await until(task.done, "it ends", seconds=KEPT.renew_seconds - 5)
+        assert (one.holds, server.holder) == (False, "two")
 
 
 async def test_record_counts_transitions_and_keeps_what_others_put_there() -> None:
@@ -259,17 +242,13 @@ class Wall:
 
 
 async def test_wall_clock_set_forward_takes_no_lease_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    wall, server = Wall(monkeypatch), Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one", KEPT) as (one, _):
-            await until(one.acquired.is_set, "it leads")
-            async with candidate(cluster, "two", KEPT) as (two, _):
-                for _ in range(3):
-                    wall.ahead_seconds += 3600
-                    renewed = server.version + 1
-                    await until(lambda: server.version > renewed, "renewed")  # noqa: B023 -- called here
-                assert (server.holder, one.holds, two.holds) == ("one", True, False)
+    wall = Wall(monkeypatch)
+    async with leading(KEPT) as (server, _, cluster, one, _), candidate(cluster, "two", KEPT) as (two, _):
+        for _ in range(3):
+            wall.ahead_seconds += 3600
+            renewed = server.version + 1
+            await until(lambda: server.version > renewed, "renewed")  # noqa: B023 -- called here
+        assert (server.holder, one.holds, two.holds) == ("one", True, False)
 
 
 async def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,18 +268,13 @@ async def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch
 
 
 async def test_lease_that_is_deleted_is_free() -> None:
-    server = Server()
-    async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = server.answer
-        async with candidate(cluster, "one", KEPT) as (one, _):
-            await until(one.acquired.is_set, "it leads")
-            async with candidate(cluster, "two", KEPT) as (two, _):
-                seen = len(peer.requests) + 4
-                await until(lambda: len(peer.requests) > seen, "seen by both")
-                server.broken, server.lease = True, None
-                await one.release()
-                server.broken = False
-                await until(two.acquired.is_set, "the other leads")
+    async with leading(KEPT) as (server, peer, cluster, one, _), candidate(cluster, "two", KEPT) as (two, _):
+        seen = len(peer.requests) + 4
+        await until(lambda: len(peer.requests) > seen, "seen by both")
+        server.broken, server.lease = True, None
+        await one.release()
+        server.broken = False
+        await until(two.acquired.is_set, "the other leads")
 
 
 async def test_leader_that_was_held_up_knows_before_it_asks() -> None:

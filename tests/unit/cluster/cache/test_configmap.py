@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.cluster.cache.following import event
-from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, until
+from tests.unit.cluster.cache.following import event, page
+from tests.unit.cluster.peer import Peer, Silence, cluster_of, until
 from tests.unit.running import running
 from webhook.cluster.cache.names import ConfigMapSource
 from webhook.cluster.settings import ReflectorSettings
@@ -35,7 +34,7 @@ def summary(found: ConfigMap | None) -> tuple[Mapping[str, str] | None, str, str
 @contextlib.asynccontextmanager
 async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[Told]:
     async with peer, cluster_of(peer) as cluster:
-        peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [*first]})
+        peer.otherwise = lambda _: page(10, *first)
         told: Told = []
         found = ConfigMapSource(
             cluster,
@@ -86,15 +85,13 @@ async def test_each_change_is_passed_on() -> None:
 async def test_keys_of_binary_data_are_passed_on() -> None:
     """F11: without it a policy that kubectl took for binary would look like none."""
 
+    item = {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}
     async with Peer() as peer, cluster_of(peer) as cluster:
-        item = {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}
-        peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [item]})
+        peer.otherwise = lambda _: page(10, item)
         told: list[ConfigMap | None] = []
         found = ConfigMapSource(cluster, namespace="ns", name="policy", on_change=told.append, random=lambda: 0.0)
-        task = asyncio.create_task(found.run())
-        await until(lambda: bool(told), "the first state")
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(found.run()):
+            await until(lambda: bool(told), "the first state")
         (only,) = told
         assert only is not None
         assert (only.data, list(only.binary_data or {})) == ({"notes": "x"}, ["policy.yaml"])
@@ -110,7 +107,7 @@ async def test_nothing_is_known_without_an_answer() -> None:
 
 async def test_listener_that_fails_ends_the_run() -> None:
     async with Peer() as peer, cluster_of(peer) as cluster:
-        peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": []})
+        peer.otherwise = lambda _: page(10)
 
         def fail(*_: object) -> None:
             raise RuntimeError("a fault of ours")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.unit.cluster.cache.following import PartialObject
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, status, until
+from tests.unit.running import running
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import NotFound, Unavailable
@@ -83,18 +82,16 @@ async def test_reflector_moves_on_when_its_version_is_not_served_any_more() -> N
         classes = ServedCollection(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")
         quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
         reflector = Reflector(cluster, classes, PartialObject, random=lambda: 0.0, settings=quick)
-        task = asyncio.create_task(reflector.run())
-        await until(lambda: [*reflector.items] == ["v1beta1"], "the first version")
-        await until(lambda: len(peer.watched) == 1, "a watch")
-        peer.otherwise = Served()
-        peer.watches.append(Answer(status(404, "the server could not find the requested resource"), 404))
-        await peer.stop()
-        await peer.start()
-        asked = len(peer.requests)
-        await until(lambda: len(peer.requests) > asked + 10, "vain requests")
-        assert [*reflector.items] == ["v1beta1"]
-        assert reflector.synced.is_set()
-        peer.otherwise = Served(v1=["deviceclasses"])
-        await until(lambda: [*reflector.items] == ["v1"], "the next version")
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(reflector.run()):
+            await until(lambda: [*reflector.items] == ["v1beta1"], "the first version")
+            await until(lambda: len(peer.watched) == 1, "a watch")
+            peer.otherwise = Served()
+            peer.watches.append(Answer(status(404, "the server could not find the requested resource"), 404))
+            await peer.stop()
+            await peer.start()
+            asked = len(peer.requests)
+            await until(lambda: len(peer.requests) > asked + 10, "vain requests")
+            assert [*reflector.items] == ["v1beta1"]
+            assert reflector.synced.is_set()
+            peer.otherwise = Served(v1=["deviceclasses"])
+            await until(lambda: [*reflector.items] == ["v1"], "the next version")

@@ -124,7 +124,7 @@ async def test_lost_watch_is_trusted_for_as_long_as_the_settings_say() -> None:
         for resource in (SLICES, CLAIMS, RULES):
             await until(lambda: bench.count("reflector_errors_total", resource=resource) >= 2, "failed attempts")  # noqa: B023 -- waited for
         bench.now[0] += 15.0
-        assert bench.cache.sight().inventory is not None
+        assert (bench.cache.sight().inventory is not None, bench.cache.problem) == (True, None)
         bench.now[0] += 1.0
         assert bench.cache.sight() == Sight(None, "resourceslices not watched for 16 s")
         assert bench.count("inventory_synced") == 0.0

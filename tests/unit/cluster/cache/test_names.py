@@ -75,7 +75,6 @@ class Bench:
 async def caching(
     *objects: dict[str, Any],
     watching: bool = True,
-    watches: tuple[Reply, ...] = (),
     settings: NameSettings = NameSettings(),  # noqa: B008 -- frozen
 ) -> AsyncIterator[Bench]:
     """A cache that has read these objects; without `watching` it knows nothing, and `fetch` alone is at work."""
@@ -84,7 +83,6 @@ async def caching(
         known = Objects()
         known.add(*objects)
         peer.otherwise = known
-        peer.watches.extend(watches)
         quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
         cache = ClusterCache(
             cluster, random=lambda: 0.5, settings=settings, reflector_settings=quick, clock=lambda: now[0]
@@ -144,20 +142,17 @@ async def test_namespace_stays_the_same_value_until_its_labels_change() -> None:
         await bench.cache.fetch(["ml"], [], 5)
         first = bench.cache.namespace("ml")
         assert first is not None
-        task = asyncio.create_task(bench.cache.namespace_reflector.run())
-        await bench.peer.say(event("MODIFIED", namespace("ml", 11, team="a")))
-        await until(lambda: _version(bench, "ml") == "11", "the change")
-        assert bench.cache.namespace("ml") is first
-        await bench.peer.say(event("MODIFIED", namespace("ml", 12, team="b")))
-        await until(lambda: _version(bench, "ml") == "12", "the change")
-        assert bench.cache.namespace("ml") is not first
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(bench.cache.namespace_reflector.run()):
+            await bench.peer.say(event("MODIFIED", namespace("ml", 11, team="a")))
+            await until(lambda: _version(bench, "ml") == "11", "the change")
+            assert bench.cache.namespace("ml") is first
+            await bench.peer.say(event("MODIFIED", namespace("ml", 12, team="b")))
+            await until(lambda: _version(bench, "ml") == "12", "the change")
+            assert bench.cache.namespace("ml") is not first
 
 
 async def test_class_is_read_again_when_its_selectors_change_and_forgotten_when_it_goes() -> None:
-    async with caching(watching=False) as bench:
-        task = asyncio.create_task(bench.cache.class_reflector.run())
+    async with caching(watching=False) as bench, running(bench.cache.class_reflector.run()):
         await until(lambda: len(bench.peer.watched) == 1, "a watch")
         loose = device_class("gpu", "true", version=12)
         relabelled = {**loose, "metadata": {**loose["metadata"], "resourceVersion": "13", "labels": {"a": "b"}}}
@@ -167,8 +162,6 @@ async def test_class_is_read_again_when_its_selectors_change_and_forgotten_when_
         await until(lambda: bench.cache.unreadable_classes() == ["gpu"], "the change")
         await bench.peer.say(event("DELETED", device_class("gpu", "true", version=14)))
         await until(lambda: not bench.cache.unreadable_classes(), "the end")
-        task.cancel()
-        await asyncio.wait([task])
 
 
 @pytest.mark.parametrize(
@@ -204,13 +197,11 @@ async def test_server_without_device_classes_has_none_and_is_asked_again() -> No
         peer.otherwise = objects
         quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
         cache = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=quick)
-        task = asyncio.create_task(cache.run())
-        await cache.synced()
-        assert (cache.problem, cache.drivers("gpu")) == (None, None)
-        objects.served = True
-        await until(lambda: cache.drivers("gpu") is not None, "the class")
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(cache.run()):
+            await cache.synced()
+            assert (cache.problem, cache.drivers("gpu")) == (None, None)
+            objects.served = True
+            await until(lambda: cache.drivers("gpu") is not None, "the class")
 
 
 # --- single names -----------------------------------------------------------------------------------
@@ -373,9 +364,3 @@ async def test_end_gives_up_what_is_under_way() -> None:
         await bench.cache.fetch(["stuck"], [], 0.01)
         [task] = bench.cache._namespace_lookups._in_flight.values()
     assert task.cancelled() or task.cancelling()
-
-
-async def test_watch_lines_reach_the_cache() -> None:
-    lines = [event("ADDED", {**namespace("late", 12, a="b"), "spec": {"anything": 1}})]
-    async with caching(watches=(Lines(lines), Lines(lines))) as bench:
-        await until(lambda: bench.cache.namespace("late") is not None, "the namespace")

@@ -11,9 +11,8 @@ import pytest
 from tests.unit.cluster.api_peer import ALL
 from tests.unit.cluster.cache.following import waits_of
 from tests.unit.cluster.cache.inventory_bench import GROUPS, QUICK, RULES, a_group, a_member, a_pod, a_slice, caching
-from tests.unit.cluster.peer import run, until
+from tests.unit.cluster.peer import until
 from webhook.cluster.settings import InventorySettings
-from webhook.inventory.state import Sight
 
 
 @pytest.mark.parametrize(
@@ -41,20 +40,6 @@ async def test_pod_groups_that_are_not_served_are_none_until_they_are() -> None:
         await bench.settles()
 
 
-async def test_pod_groups_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None:
-    served = ALL | {"v1beta1": frozenset({GROUPS})}
-    async with caching(a_group("crew"), served=served, pods=True) as bench:
-        await bench.settles()
-        path = bench.peer.path_of(GROUPS)
-        await bench.peer.until_watched(path)
-        bench.peer.served = ALL
-        await bench.peer.say_on(path, cut=True)
-        await until(lambda: bench.cache.sight() == Sight(None, "podgroups are served no longer"), "that")
-        bench.now[0] += 600.0
-        await until(lambda: not bench.cache.inventory.pod_groups, "that they are dropped")
-        assert bench.cache.sight().inventory is bench.cache.inventory
-
-
 async def test_pod_groups_are_not_read_without_pods() -> None:
     async with caching(a_group("crew"), served=ALL | {"v1beta1": frozenset({GROUPS})}) as bench:
         await bench.cache.synced()
@@ -76,16 +61,14 @@ async def test_members_without_claims_are_held_and_other_pods_are_not() -> None:
         await bench.settles()
 
 
-def test_pod_groups_that_are_not_served_are_looked_for_more_rarely_than_rules(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        quick = replace(QUICK, backoff_most_seconds=0.008)
-        settings = InventorySettings(reflector=quick, pod_groups_seconds=0.064)
-        async with caching(a_slice(), served={"v1": ALL["v1"] - {RULES}}, pods=True, settings=settings) as bench:
-            await bench.cache.synced()
-            await until(lambda: max(waits_of(caplog, GROUPS), default=0) > 0.04, "that waits grow")
-            await until(lambda: len(waits_of(caplog, RULES)) > 5, "that rules are looked for")
-            assert max(waits_of(caplog, RULES)) < 0.008
-
+async def test_pod_groups_that_are_not_served_are_looked_for_more_rarely_than_rules(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert InventorySettings().pod_groups_seconds == 300.0
     caplog.set_level(logging.DEBUG, "webhook.cluster.cache.reflector")
-    run(test())
+    settings = InventorySettings(reflector=replace(QUICK, backoff_most_seconds=0.008), pod_groups_seconds=0.064)
+    async with caching(a_slice(), served={"v1": ALL["v1"] - {RULES}}, pods=True, settings=settings) as bench:
+        await bench.cache.synced()
+        await until(lambda: max(waits_of(caplog, GROUPS), default=0) > 0.04, "that waits grow")
+        await until(lambda: len(waits_of(caplog, RULES)) > 5, "that rules are looked for")
+        assert max(waits_of(caplog, RULES)) < 0.008

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from dataclasses import replace
@@ -214,36 +213,34 @@ async def test_objects_of_a_resource_that_is_served_no_longer_are_dropped_if_it_
             cluster, things, PartialObject, random=lambda: 0.0, settings=QUICK, optional=optional, clock=lambda: now[0]
         )
         reflector.subscribe(lambda old, new: told.append(f"{old and old.key} {new and new.key}"))
-        task = asyncio.create_task(reflector.run())
+        async with running(reflector.run()):
 
-        async def attempts(more: int) -> None:
-            before = reflector._fault.attempts
-            await until(lambda: reflector._fault.attempts > before + more, "attempts")
+            async def attempts(more: int) -> None:
+                before = reflector._fault.attempts
+                await until(lambda: reflector._fault.attempts > before + more, "attempts")
 
-        await until(lambda: len(peer.watched) == 1, "a watch")
-        things.served = False
-        await peer.say_on("/apis/example.com/v1/things", event("ERROR", status(404, "gone")))
-        await until(lambda: reflector.unserved, "that it is not served")
-        now[0] += 599.0
-        await attempts(2)
-        assert told == ["None a"]
-        things.served = True
-        await until(lambda: not reflector.unserved, "served again")
-        things.served = False
-        await peer.say_on("/apis/example.com/v1/things", event("ERROR", status(404, "gone")))
-        await until(lambda: reflector.unserved, "that it is not served")
-        now[0] += 599.0
-        await attempts(2)
-        assert told == ["None a"], "it was served in between"
-        now[0] += 1.0
-        await attempts(2)
-        assert told == (["None a", "a None"] if optional else ["None a"])
-        assert reflector.settled
-        things.served = True
-        await until(lambda: not reflector.unserved, "served again")
-        assert [*reflector.items] == ["a"]
-        task.cancel()
-        await asyncio.wait([task])
+            await until(lambda: len(peer.watched) == 1, "a watch")
+            things.served = False
+            await peer.say_on("/apis/example.com/v1/things", event("ERROR", status(404, "gone")))
+            await until(lambda: reflector.unserved, "that it is not served")
+            now[0] += 599.0
+            await attempts(2)
+            assert told == ["None a"]
+            things.served = True
+            await until(lambda: not reflector.unserved, "served again")
+            things.served = False
+            await peer.say_on("/apis/example.com/v1/things", event("ERROR", status(404, "gone")))
+            await until(lambda: reflector.unserved, "that it is not served")
+            now[0] += 599.0
+            await attempts(2)
+            assert told == ["None a"], "it was served in between"
+            now[0] += 1.0
+            await attempts(2)
+            assert told == (["None a", "a None"] if optional else ["None a"])
+            assert reflector.settled
+            things.served = True
+            await until(lambda: not reflector.unserved, "served again")
+            assert [*reflector.items] == ["a"]
 
 
 @pytest.mark.parametrize("optional", [True, False])

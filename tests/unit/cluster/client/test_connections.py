@@ -17,6 +17,7 @@ from webhook.cluster.client.connections import Proxy
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import NoCredentials, Unavailable
 from webhook.cluster.client.rest import Cluster
+from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,37 +82,55 @@ def test_proxy_that_cannot_be_used_is_named_before_anything_is_asked(
         asyncio.run(Cluster(Fixed(Access("https://server.test:6443", proxy=proxy))).open())
 
 
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("https://127.0.0.1:1", "127.0.0.1:1: connection refused"),
-        ("http://127.0.0.1:1", "127.0.0.1:1: connection refused"),
-        ("https://name.invalid:6443", "name.invalid:6443: no such host"),
-    ],
-)
-async def test_failed_connection_is_told_without_what_python_calls_its_objects(url: str, why: str) -> None:
-    """L1: aiohttp would add `ssl:<ssl.SSLContext object at 0x7f...>`."""
+# --- what is said of one that fails -----------------------------------------------------------------
 
-    async with Cluster(Fixed(Access(url, ssl.create_default_context()))) as cluster:
+
+async def told(url: str, **limits: float) -> str:
+    """What is said of a request that gets no answer: one line without what Python calls its objects."""
+    tls = ssl.create_default_context() if url.startswith("https") else None
+    async with Cluster(Fixed(Access(url, tls)), RequestSettings(**limits)) as cluster:
         with pytest.raises(Unavailable) as raised:
-            await cluster.get("/x")
-        assert str(raised.value).startswith(f"GET /x: {why}")
-        assert "object at" not in str(raised.value)
+            await cluster.get_page("/version", {})
+    text = str(raised.value)
+    assert not [word for word in ("\n", "0x", "Error") if word in text]
+    return text.removeprefix("GET /version: ")
 
 
-async def test_failed_handshake_is_told_in_the_words_of_openssl() -> None:
-    """L1: one that speaks no TLS, asked over TLS."""
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_b5_a_refused_connection_is_told_by_its_address(scheme: str) -> None:
+    with socket.socket() as taken:  # bound and not listening: nothing answers there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert await told(f"{scheme}://127.0.0.1:{port}") == f"127.0.0.1:{port}: connection refused"
+
+
+async def test_b5_an_unknown_host_is_told_by_its_name() -> None:
+    assert (await told("http://no-such-host.invalid:80")).startswith("no-such-host.invalid:80: no such host")
+
+
+async def test_b5_tls_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
+    """L1: aiohttp would add `ssl:<ssl.SSLContext object at 0x7f...>`."""
 
     async def plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(plainly, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        access = Access(f"https://127.0.0.1:{port}", ssl.create_default_context())
-        async with Cluster(Fixed(access)) as cluster:
-            with pytest.raises(Unavailable, match=rf"GET /x: 127\.0\.0\.1:{port}: no TLS: wrong ver"):
-                await cluster.get("/x")
+    write_pair(tmp_path, Authority.create("test", now=now(), lifetime=DAY), "127.0.0.1")
+    unknown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    unknown.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    for tls, reason in ((unknown, "the server's certificate is not valid: "), (None, "no TLS: wrong ver")):
+        async with await asyncio.start_server(plainly, "127.0.0.1", 0, ssl=tls) as server:
+            port = server.sockets[0].getsockname()[1]
+            assert (await told(f"https://127.0.0.1:{port}")).startswith(f"127.0.0.1:{port}: {reason}")
+
+
+async def test_server_that_never_completes_its_handshake_is_told_by_the_limit_for_connecting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        text = await told(f"https://127.0.0.1:{silent.getsockname()[1]}", timeout_seconds=0.2)
+    assert text == "no connection within 0.2 s per address"
+
+
+# --- how they are kept ------------------------------------------------------------------------------
 
 
 async def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

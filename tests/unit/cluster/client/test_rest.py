@@ -127,14 +127,6 @@ async def test_no_answer_is_unavailable_and_the_cause_is_kept(reply: Reply) -> N
         assert caught.value.__cause__ is not None
 
 
-async def test_nobody_there_is_unavailable() -> None:
-    async with Peer() as peer:
-        cluster = cluster_of(peer)
-    async with cluster:
-        with pytest.raises(Unavailable, match=r"POST /api/v1/x: 127\.0\.0\.1:[0-9]+: connection refused$"):
-            await cluster.create("/api/v1/x", {})
-
-
 async def test_own_timeout_of_a_call_comes_first() -> None:
     async with Peer() as peer, cluster_of(peer, timeout_seconds=60) as cluster:
         peer.answers.append(Silence())
