@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, status, until
+from tests.unit.running import running
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.patch_writer import SliceToucher
 
@@ -36,13 +36,8 @@ async def touching(server: Server, first_seconds: float = 0.001) -> AsyncIterato
         peer.otherwise = server
         slices = ServedCollection(cluster, "resource.k8s.io", ("v1", "v1beta2"), "resourceslices")
         toucher = SliceToucher(cluster, slices, random=lambda: 0.0, first_seconds=first_seconds, most_seconds=60.0)
-        task = asyncio.create_task(toucher.run())
-        try:
+        async with running(toucher.run()):
             yield toucher, peer
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
 
 def touches(peer: Peer) -> list[str]:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from tests.builders import DRIVER, make_basic_device, make_device, make_patch, make_slice, make_taint
-from tests.unit.cluster.cache.following import event
+from tests.unit.cluster.cache.following import event, waits_of
 from tests.unit.cluster.cache.test_names import ABSENT, GPU, Objects, device_class
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, status, until
+from tests.unit.running import running
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import decode_slice
 from webhook.cluster.cache.decoders import SliceWire, WholeSliceWire
-from webhook.cluster.cache.known_patches import PatchesInForce
+from webhook.cluster.cache.known_patches import KnownRules, PatchesInForce, PatchWatch
 from webhook.cluster.cache.names import ClusterCache
+from webhook.cluster.client.errors import NotFound
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.pools import Pool
 from webhook.inventory.state import Inventory, Sight
@@ -32,6 +36,7 @@ from webhook.patches.slice_patches import SlicePatches
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
 
 PATCHES = "/apis/devicetaint.io/v1alpha1"
@@ -243,3 +248,91 @@ def seen(value: ResourceSlice) -> list[Any]:
     pool = Pool()
     pool.put(value)
     return list(published_devices((value.driver, value.pool), pool))
+
+
+# --- rules that a server serves again -------------------------------------------------------------
+
+
+def test_rules_that_a_server_serves_again_are_not_written_before_they_were_read() -> None:
+    """Else all of them would be written as new ones, with other times."""
+    forgotten: list[bool] = []
+
+    async def path() -> str:
+        return "/rules"
+
+    collection: Any = SimpleNamespace(resource="rules", path=path, forget=lambda: forgotten.append(True))
+    reflector: Any = SimpleNamespace(unserved=True)
+    rules = KnownRules(collection, reflector)
+    with pytest.raises(NotFound, match="rules were not served, and have not been read since"):
+        asyncio.run(rules.path())
+    reflector.unserved = False
+    assert asyncio.run(rules.path()) == "/rules"
+    rules.forget()
+    assert (rules.resource, forgotten) == ("rules", [True])
+
+
+# --- patches as the worker follows them: never in the way of evictions ----------------------------
+
+
+WHERE = f"{PATCHES}/resourceslicepatches"
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    patience: float = 5.0, **state: object
+) -> AsyncIterator[tuple[Peer, Patched, PatchWatch, list[tuple[str, str]]]]:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        objects = Patched()
+        for name, value in state.items():
+            setattr(objects, name, value)
+        peer.otherwise = objects
+        seen: list[tuple[str, str]] = []
+
+        def name_of(each: ResourceSlicePatch | None) -> str:
+            return each.meta.name if each else ""
+
+        watch = PatchWatch(
+            cluster,
+            lambda old, new: seen.append((name_of(old), name_of(new))),
+            random=lambda: 0.5,
+            settings=InventorySettings(reflector=QUICK, pod_groups_seconds=0.064),
+            patience_seconds=patience,
+        )
+        async with running(watch.reflector.run()):
+            yield peer, objects, watch, seen
+
+
+async def test_patches_are_known_by_name_and_changes_are_passed_on() -> None:
+    async with watching(patches=[patch("a")]) as (peer, _, watch, seen):
+        await watch.looked()
+        assert (set(watch.patches()), watch.problem) == ({"a"}, None)
+        await peer.until_watched(WHERE)
+        await peer.say_on(WHERE, event("ADDED", patch("b", 11)))
+        await until(lambda: "b" in watch.patches(), "another one")
+        assert seen == [("", "a"), ("", "b")]
+
+
+async def test_kind_that_is_not_served_is_no_problem_and_looked_for_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "webhook.cluster.cache.reflector")
+    async with watching(patches_served=False) as (_, objects, watch, _):
+        await watch.looked()
+        assert (dict(watch.patches()), watch.problem) == ({}, None)
+        await until(lambda: max(waits_of(caplog, "resourceslicepatches"), default=0) > 0.02, "longer waits")
+        objects.patches_served, objects.patches = True, [patch("a")]
+        await until(lambda: "a" in watch.patches(), "the patch")
+
+
+async def test_worker_does_not_wait_for_patches_that_it_may_not_read() -> None:
+    async with watching(patience=0.5, forbidden=True, patches=[patch("a")]) as (_, objects, watch, _):
+        began = time.monotonic()
+        await watch.looked()
+        assert 0.4 < time.monotonic() - began < 4
+        assert dict(watch.patches()) == {}
+        problem = watch.problem or ""
+        assert problem.startswith("resourceslicepatches not read yet (")
+        assert "no patches for you" in problem
+        objects.forbidden = False
+        await until(lambda: watch.problem is None, "the list")
+        assert set(watch.patches()) == {"a"}

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.cluster.cache.following import EXPIRED, PartialObject, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, status, until
 from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.listwatch import Meta, WireValue, is_newer
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import ReflectorSettings
 
@@ -337,3 +338,30 @@ async def test_metadata_only_is_asked_for_in_list_and_watch() -> None:
         [listed], [watched] = bench.peer.lists, bench.peer.watched
         assert listed.headers["accept"].startswith("application/json;as=PartialObjectMetadataList;")
         assert watched.headers["accept"].startswith("application/json;as=PartialObjectMetadata;")
+
+
+# --- versions and keys ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "newer"),
+    [
+        ("2", "1", True),
+        ("1", "1", False),
+        ("1", "2", False),
+        ("10", "9", True),
+        ("9", "10", False),
+        ("1", "", True),
+        ("", "", False),
+        ("b", "a", True),
+        ("a", "b", True),
+        ("a", "a", False),
+    ],
+)
+def test_versions_are_numbers_or_else_only_differ(version: str, than: str, *, newer: bool) -> None:
+    assert is_newer(version, than) is newer
+
+
+def test_key_names_the_namespace_if_there_is_one() -> None:
+    assert WireValue(Meta("a", "ns")).key == "ns/a"
+    assert WireValue(Meta("a")).key == "a"
