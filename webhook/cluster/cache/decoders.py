@@ -32,10 +32,10 @@ from webhook.api.rules import DeviceTaintRule, decode_cel_selectors, decode_rule
 from webhook.api.slices import Device, ResourceSlice, decode_slice
 from webhook.api.taints import decode_taints, decode_tolerations
 from webhook.cluster.cache.listwatch import (
-    REMEMBERED_ENTRIES,
     ObjectIdentity,
     OwnerReference,
     SharedLists,
+    SharedValues,
     WholeWire,
     controller_of,
     object_meta,
@@ -52,29 +52,15 @@ _requests: Final = SharedLists(
 _tolerations: Final = SharedLists(lambda value: decode_tolerations(Reader({"tolerations": value}, [])))
 _taints: Final = SharedLists(lambda value: decode_taints(Reader({"taints": value}, [])))
 _slice_taints: Final = SharedLists(lambda value: decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints)
-_devices: Final[dict[Device, Device]] = {}
-"""Equal devices of many slices are one: most have a number for a name, and no taint."""
-
-
-_counter_sets: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
+_devices: Final[SharedValues[Device]] = SharedValues()
+"""Most have a number for a name, and no taint. One with a taint that has data of its own (N-9) may be no key."""
+_counter_sets: Final[SharedValues[tuple[str, ...]]] = SharedValues()
 """Names of counter sets: all parts of one piece of hardware have the same, and so has its like on other nodes."""
 
 
 def _shared_names(names: Iterable[str]) -> tuple[str, ...]:
     """Each once, as one text, and equal ones as one tuple."""
-    found = tuple(dict.fromkeys(map(intern, names)))
-    if len(_counter_sets) >= REMEMBERED_ENTRIES:
-        _counter_sets.clear()
-    return _counter_sets.setdefault(found, found)
-
-
-def _shared(device: Device) -> Device:
-    if len(_devices) >= REMEMBERED_ENTRIES:
-        _devices.clear()
-    try:
-        return _devices.setdefault(device, device)
-    except TypeError:  # a taint with data of its own (N-9), which may be anything
-        return device
+    return _counter_sets.of(tuple(dict.fromkeys(map(intern, names))))
 
 
 # --- claims -------------------------------------------------------------------------------------
@@ -210,7 +196,7 @@ class _Device(_Basic, frozen=True, gc=False):
         content = self.basic or self
         uses = content.consumes_counters
         counter_sets = _shared_names([each.counter_set if each else "" for each in uses]) if uses else ()
-        return _shared(Device(intern(self.name), _taints.of(content.taints), counter_sets=counter_sets))
+        return _devices.of(Device(intern(self.name), _taints.of(content.taints), counter_sets=counter_sets))
 
 
 class _Pool(msgspec.Struct, frozen=True, gc=False, rename="camel"):

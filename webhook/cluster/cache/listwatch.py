@@ -70,6 +70,7 @@ class Stored(Protocol):
         """Its name, uid and resource version."""
 
 
+K = TypeVar("K")
 V = TypeVar("V", bound=Stored)
 
 
@@ -174,6 +175,22 @@ _REMEMBERED_BYTES: Final = 4096
 
 REMEMBERED_ENTRIES: Final = 2048
 """What is shared is forgotten beyond this number, and shared again from then on."""
+
+
+class SharedValues(Generic[K]):
+    """Equal values are one, up to a number of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[K, K] = {}
+
+    def of(self, value: K) -> K:
+        """The one that is known; the value itself if none is, or if it cannot be a key."""
+        if len(self._known) >= REMEMBERED_ENTRIES:
+            self._known.clear()
+        try:
+            return self._known.setdefault(value, value)
+        except TypeError:
+            return value
 
 
 class SharedLists:

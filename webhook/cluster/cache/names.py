@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -169,6 +168,7 @@ class ConfigMapSource:
         self._on_change(new)
 
 
+T = TypeVar("T")
 V = TypeVar("V")
 
 
@@ -242,12 +242,6 @@ class Lookups(Generic[V]):
         self._answers[name] = CachedAnswer(value, self._clock() + seconds)
         if len(self._answers) > self._settings.remembered_most:
             del self._answers[next(iter(self._answers))]
-
-
-log = logging.getLogger(__name__)
-
-
-T = TypeVar("T")
 
 
 class ClassDrivers(msgspec.Struct, frozen=True, gc=False):
