@@ -23,8 +23,7 @@ from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
 from webhook.cluster.client.list_pages import find, listed
 from webhook.cluster.client.rest import STRATEGIC, Cluster, path_of
-from webhook.policy.vap.author_policy import AUTHOR_POLICY, unproved
-from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
+from webhook.policy.vap.drift import AUTHOR_POLICY, AdmissionObjectKey, StoredObject, unproved
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 from webhook.telemetry.metrics import Metrics
 

@@ -18,9 +18,8 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import structs
 
 from webhook.api.field import JSON, FieldError, Finding, Path, forbidden, invalid, outline, type_invalid
-from webhook.api.meta import parse_time
+from webhook.api.meta import LabelRequirement, parse_time
 from webhook.api.names import OWN_NAMESPACE
-from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
 from webhook.expressions.values import ListType, MapType, ObjectType, Scalar, VariableType

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from webhook.api.meta import LabelRequirement
 from webhook.api.rules import DeviceSelector
-from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
 from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.policy.model import LabelMatch, Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch

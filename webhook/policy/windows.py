@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from webhook.api.counts import counted
+from webhook.api.messages import counted
 from webhook.inventory.pools import Check, in_steps, unchecked
 from webhook.policy.model import EvictionProfile, EvictionWindow
 

@@ -35,10 +35,10 @@ from webhook.inventory.state import Inventory, InventoryObject, Sight
 from webhook.inventory.targets import DeviceNames
 from webhook.patches.patch_reach import KnownPatches
 from webhook.patches.slice_patches import SlicePatches
+from webhook.policy.decide import PolicyStore
 from webhook.policy.document import Loaded
+from webhook.policy.match import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.model import InTreeEvictor, Policy
-from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
-from webhook.policy.store import PolicyStore
 from webhook.validation.releases import release_of
 
 KEPT_SECONDS: Final = 2.0

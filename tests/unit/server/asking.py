@@ -15,7 +15,7 @@ from tests.builders import encoded, make_claim, make_review, make_toleration
 from tests.https.serving import post
 from tests.unit.policy.documents import make_entry
 from tests.unit.server.doubles import Transport
-from webhook.policy.ports import KnownNames
+from webhook.policy.match import KnownNames
 from webhook.server.http import Reviews
 from webhook.server.settings import ReviewSettings
 from webhook.server.state import ReviewState

@@ -16,9 +16,8 @@ from tests.unit.policy.documents import judge_of, make_entry, policy_of
 from tests.unit.server.asking import CLAIM, reviewed
 from tests.unit.server.doubles import Clock
 from webhook.inventory.state import Sight
-from webhook.policy.decide import Judge
+from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode, Softening
-from webhook.policy.store import PolicyStore
 from webhook.server.state import AssumedRules, ReviewState
 from webhook.telemetry.reviews import PolicyMetrics
 

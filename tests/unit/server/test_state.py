@@ -14,8 +14,8 @@ from webhook.admission.context import UNLIMITED
 from webhook.cluster.cache.decoders import SliceWire
 from webhook.inventory.impact import KnownPods
 from webhook.inventory.state import Inventory, Sight
+from webhook.policy.match import NO_NAMES
 from webhook.policy.model import BUILTIN
-from webhook.policy.ports import NO_NAMES
 from webhook.server import state as module
 from webhook.server.state import TAINTS_KEPT_SECONDS, RecentTaints, ReviewState
 

@@ -25,11 +25,10 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
-from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_cel_selectors, decode_rule
-from webhook.api.slices import Device, ResourceSlice, decode_slice
+from webhook.api.slices import Device, DeviceClassSelectors, ResourceSlice, decode_slice
 from webhook.api.taints import decode_taints, decode_tolerations
 from webhook.cluster.cache.listwatch import (
     ObjectIdentity,
@@ -304,7 +303,7 @@ class DeviceClassWire(msgspec.Struct, frozen=True):
     spec: dict[str, Any] | None = None
 
     def to_value(self) -> StoredClass:
-        """Its selectors as `api.device_classes.decode_device_class` returns them; no annotations."""
+        """Its selectors as `api.slices.decode_device_class` returns them; no annotations."""
         selectors = decode_cel_selectors(Reader(self.spec or {}, []))
         return StoredClass(object_meta(self.metadata), DeviceClassSelectors(self.metadata.name, selectors))
 

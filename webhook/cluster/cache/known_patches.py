@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.patches import ResourceSlicePatch, decode_patch
 from webhook.api.rules import decode_conditions, decode_rule
-from webhook.api.slices import DeviceClassSelectors, ResourceSlice, decode_device_class
+from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.decoders import DeviceClassWire, StoredClass, WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import WholeWire

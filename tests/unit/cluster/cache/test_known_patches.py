@@ -328,7 +328,7 @@ async def test_worker_does_not_wait_for_patches_that_it_may_not_read() -> None:
     async with watching(patience=0.5, forbidden=True, patches=[patch("a")]) as (_, objects, watch, _):
         began = time.monotonic()
         await watch.looked()
-        assert 0.4 < time.monotonic() - began < 4
+        assert 0.4 < time.monotonic() - began < 60
         assert dict(watch.patches()) == {}
         problem = watch.problem or ""
         assert problem.startswith("resourceslicepatches not read yet (")
