@@ -246,6 +246,26 @@ def _object(metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Record(msgspec.Struct, omit_defaults=True):
+    holderIdentity: str | None = None  # noqa: N815 -- as the API names it
+    leaseDurationSeconds: int | None = None  # noqa: N815 -- as above
+    renewTime: str | None = None  # noqa: N815 -- as above
+
+
+class _WorkerLease(msgspec.Struct):
+    """The fields of a coordination.k8s.io/v1 Lease that matter here."""
+
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Record = msgspec.field(default_factory=_Record)
+
+
+_WORKER_LEASE: Final = msgspec.json.Decoder(_WorkerLease)
+
+
 class EvictionLease:
     """Follows the lease of the eviction workers by reading it."""
 
@@ -264,7 +284,7 @@ class EvictionLease:
         self._wanted = wanted
         self._random = random
         self._clock = clock
-        self._record: dict[str, Any] | None = None
+        self._record: _Record | None = None
         self._changed_at = 0.0
         self._read_at = 0.0
         self._mode = ""
@@ -278,10 +298,10 @@ class EvictionLease:
         record = self._record
         if record is None:
             return ""
-        duration = record.get("leaseDurationSeconds") or _LEASE_SECONDS
+        duration = record.leaseDurationSeconds or _LEASE_SECONDS
         # A change is seen up to one interval late. What could not be read proves nothing.
         expired = self._read_at - self._changed_at > duration + READ_SECONDS
-        if not record.get("holderIdentity") or expired:
+        if not record.holderIdentity or expired:
             return _NO_HOLDER
         if self._mode and self._mode not in _ACTING:
             return f"the eviction worker runs in mode {self._mode}, so pods stay"
@@ -298,9 +318,9 @@ class EvictionLease:
     async def read(self) -> None:
         """Reads it once; never raises. A failure that may pass leaves what was known."""
         try:
-            lease = decode(_LEASE, await self._cluster.get(self._path, timeout_seconds=_TIMEOUT_SECONDS))
+            lease = decode(_WORKER_LEASE, await self._cluster.get(self._path, timeout_seconds=_TIMEOUT_SECONDS))
         except NotFound:
-            lease = _Lease({})
+            lease = _WorkerLease()
         except Unavailable:
             return
         except (ClusterError, msgspec.DecodeError) as error:
@@ -310,4 +330,4 @@ class EvictionLease:
         self._read_at = self._clock()
         if lease.spec != self._record:
             self._record, self._changed_at = lease.spec, self._read_at
-        self._mode = (lease.metadata.get("annotations") or {}).get(MODE_ANNOTATION, "")
+        self._mode = (lease.metadata.annotations or {}).get(MODE_ANNOTATION, "")

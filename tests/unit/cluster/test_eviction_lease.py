@@ -82,8 +82,7 @@ def test_holder_counts_for_as_long_as_its_record_changes() -> None:
     assert problems(*[lease(seconds=40) for _ in range(4)], every=25) == ["", "", "", NO_HOLDER]
 
 
-def test_answer_that_does_not_come_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.2)
+def test_answer_that_does_not_come_proves_nothing() -> None:
     assert (
         problems(lease("observe"), *[Drop()] * 8, every=60)
         == ["the eviction worker runs in mode observe, so pods stay"] * 9
@@ -96,6 +95,29 @@ def test_what_may_not_be_read_is_not_known() -> None:
     assert "leases is forbidden" in forbidden
     assert again == ""
     assert "not known" in problems(Answer({"metadata": 7}))[0]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"metadata": {"annotations": []}},
+        {"metadata": {"annotations": {MODE_ANNOTATION: ["observe"]}}},
+        {"metadata": {}, "spec": {"holderIdentity": "one", "leaseDurationSeconds": "15"}},
+        {"metadata": {}, "spec": {"holderIdentity": 1}},
+    ],
+)
+def test_fields_of_wrong_types_are_no_end_of_the_process(odd: dict[str, Any]) -> None:
+    unclear, again = problems(Answer(odd), lease())
+    assert unclear.startswith("it is not known whether an eviction worker acts: ")
+    assert again == ""
+
+
+def test_only_what_a_holder_renews_shows_that_it_lives() -> None:
+    def changed(number: int) -> Answer:
+        spec = {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": "1", "leaseTransitions": number}
+        return Answer({"metadata": {}, "spec": spec})
+
+    assert problems(*map(changed, range(4)), every=12.5) == ["", "", "", NO_HOLDER]
 
 
 async def test_it_is_read_again_and_again_while_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
