@@ -17,7 +17,7 @@ from webhook.api.decode import INT64
 from webhook.api.field import JSON, FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
 from webhook.api.meta import A_TIME, GROUP, GroupVersionKind, parse_time
 from webhook.api.quantities import A_QUANTITY, parse_quantity
-from webhook.api.schema import Reference, fields_of, held_by, type_of
+from webhook.api.schema import RELEASES, Reference, fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
 from webhook.validation.device_objects import slice_spec_errors
 from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value, size_bytes
@@ -53,11 +53,43 @@ def _key(error: FieldError) -> tuple[str, str, str]:
 
 
 def _rule_errors(value: JSON, kind: GroupVersionKind, release: Release, *, created: bool) -> Iterator[FieldError]:
-    root = Node.of(value)
+    name = type_of(kind, release.minor)
+    root = Node.of(value if name is None else _legible(value, name, release.minor))
     yield from metadata_errors(root.child("metadata"), namespaced=kind.kind in _NAMESPACED, created=created)
     rules = _RULES.get(kind.kind)
     if rules is not None and (created or kind.kind != _IMMUTABLE):
         yield from rules(root.child("spec"), kind.version, release)
+
+
+def _legible(value: JSON, type_name: str, minor: int) -> JSON:
+    """The value without fields of wrong types that a release lacks: they are unknown there, and have no type.
+
+    `strict` reports them. The rules look at the fields of all releases, and could not read these.
+    """
+    if not isinstance(value, dict):
+        return value
+    fields, newest = fields_of(type_name, minor), held_by(type_name, RELEASES[-1])
+    held_fields = held_by(type_name, minor)
+    kept: dict[str, JSON] = {}
+    for name, entry in value.items():
+        held = held_fields.get(name)
+        if held is not None and held.has_fields:
+            kept[name] = _each_legible(entry, held, minor)
+        elif name in fields or not _is_misread(entry, newest.get(name), name):
+            kept[name] = entry
+    return kept
+
+
+def _is_misread(entry: JSON, held: Reference | None, name: str) -> bool:
+    return entry is not None and held is not None and any(_of_field(entry, held, Path.root(), name, RELEASES[-1]))
+
+
+def _each_legible(entry: JSON, held: Reference, minor: int) -> JSON:
+    if isinstance(entry, list):
+        return [_legible(each, held.type, minor) for each in entry]
+    if held.container and isinstance(entry, dict):
+        return {key: _legible(each, held.type, minor) for key, each in entry.items()}
+    return _legible(entry, held.type, minor)
 
 
 def _template_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
