@@ -15,7 +15,7 @@ from webhook.api.rules import EVICT
 from webhook.api.taints import EXISTS, NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.policy.decide import Judge
 from webhook.policy.evaluation import CompiledException, RuleHit, Variables, hit_of, when_holds
-from webhook.policy.match import Matcher, Miss, Placement, Requester, Scope, Target, Trace
+from webhook.policy.match import EFFECTS, Matcher, Miss, Placement, Requester, Scope, Target, Trace
 from webhook.policy.model import (
     Action,
     Match,
@@ -238,7 +238,7 @@ def _wanted(match: Match, miss: Miss) -> str:
         "evict": _boolean(match.evict),
         "keys": _one_of(taints.keys),
         "values": _one_of(taints.values),
-        "effects": _one_of(taints.effects, quoted=False),
+        "effects": _one_of(taints.effects or sorted(EFFECTS), quoted=False),
         "seconds": _seconds_wanted(match.tolerations or TolerationMatch()),
     }
     return words.get(field) or words[field.partition(".")[2]]

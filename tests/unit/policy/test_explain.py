@@ -157,6 +157,13 @@ def test_allowance_says_what_is_not_known(match: Any, fields: Any, expected: lis
     assert all(map(str.startswith, found, expected)), found
 
 
+@pytest.mark.parametrize("action", ["deny", "allow"])
+def test_unknown_effect_is_none_of_those_there_are(action: str) -> None:
+    unknown = DeviceToleration("k", EXISTS, "", "Evict")
+    found = unmet({"tolerations": {"keys": ["k"]}}, action=action, toleration=unknown)
+    assert found == ["tolerations.effects: Evict, wanted one of NoExecute, NoSchedule, None"]
+
+
 def test_refusal_by_seconds_is_not_about_tolerations_of_other_effects() -> None:
     without = DeviceToleration("k", EXISTS, "", "NoSchedule")
     found = unmet({"tolerations": {"seconds": {"above": 5}}}, toleration=without)
