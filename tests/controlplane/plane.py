@@ -145,7 +145,8 @@ class ControlPlane:
         """Returns once kubectl finds a kind that was just installed: that may come later than its URL."""
 
         def found() -> bool:
-            return f"{plural}.{group}" in self.kubectl("api-resources", f"--api-group={group}", "-o", "name").stdout
+            names = self.kubectl("api-resources", f"--api-group={group}", "-o", "name").stdout
+            return f"{plural}.{group}" in names.split()
 
         wait_until(found, f"{plural}.{group} is discovered")
 

@@ -44,6 +44,14 @@ def test_newest_protocol_is_spoken_and_http_1_1_agreed_on(server: Server) -> Non
         assert (client.socket.version(), client.socket.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
 
 
+def test_review_is_answered_over_tls_1_2(server: Server) -> None:
+    context = server.trusting()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with server.connect(context) as client:
+        client.send(post(REVIEW))
+        assert (client.socket.version(), client.answer()) == ("TLSv1.2", ALLOWED)
+
+
 def test_older_tls_is_refused(server: Server) -> None:
     context = server.trusting()
     context.set_ciphers("ALL:@SECLEVEL=0")

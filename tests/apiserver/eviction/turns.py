@@ -42,7 +42,10 @@ class _Patient(EvictProcess):
         program, *_ = super()._program()
         code = (
             "import sys; from webhook.cli import main; from webhook.eviction.ports import WorkerSettings; "
-            "WorkerSettings.__init__.__kwdefaults__.update(last_conditions_seconds=60.0, flush_seconds=60.0); "
+            "defaults = WorkerSettings.__init__.__kwdefaults__; "
+            "longer = {'last_conditions_seconds': 60.0, 'flush_seconds': 60.0}; "
+            "assert longer.keys() <= defaults.keys(), defaults; "
+            "defaults.update(longer); "
             "sys.exit(main())"
         )
         return [program, "-c", code]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.apiserver.impact.population import Population
     from tests.apiserver.impact.witness import Witness
     from tests.apiserver.policy.stage import Stage
+    from webhook.inventory.impact import Impact
 
 Json = dict[str, Any]
 
@@ -120,16 +121,21 @@ def test_taints_in_a_slice_evict_those_told(clean: Population, witness: Witness)
     last["taints"] = [{"key": MAINT, "effect": "NoSchedule"}]
     value = decode_slice(Reader.of(manifest, []))
     taints = {d.name: [Taint.of_slice(taint, in_tree=True) for taint in d.taints] for d in value.devices[:-1]}
-    told_at = datetime.now(UTC)  # noqa: TID251 -- likewise
-    impact = impact_on_devices(clean.inventory(), (value.driver, value.pool), taints, told_at)
-    soon = frozenset().union(*[wave.pods for wave in impact.waves if wave.seconds <= SOON_SECONDS])
-    soon -= frozenset() if clean.facts.extended_evicted else impact.extended
+
+    def impact_at(now: datetime) -> Impact:
+        return impact_on_devices(clean.inventory(), (value.driver, value.pool), taints, now)
+
+    pods = len(impact_at(datetime.now(UTC)).pods)  # noqa: TID251 -- likewise
 
     def known() -> bool:
         _ = clean.client.replace(f"{SLICES}/{name}", manifest, dry_run=True).object
-        return witness.noted(name).numbers.get("pods") == len(impact.pods)
+        return witness.noted(name, dry_run=True).numbers.get("pods") == pods
 
     wait_until(known, "the webhook knows of the pods that came last", every=POLL_SECONDS)
+    told_at = datetime.now(UTC)  # noqa: TID251 -- likewise
+    impact = impact_at(told_at)
+    soon = frozenset().union(*[wave.pods for wave in impact.waves if wave.seconds <= SOON_SECONDS])
+    soon -= frozenset() if clean.facts.extended_evicted else impact.extended
     try:
         stored = clean.client.replace(f"{SLICES}/{name}", manifest).object
         noted = witness.noted(name).numbers

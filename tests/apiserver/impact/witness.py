@@ -75,7 +75,7 @@ class Witness:
         self._offset = 0
         self._lock = threading.Lock()
         self._evictions: list[Eviction] = []
-        self._noted: dict[str, Noted] = {}
+        self._noted: dict[tuple[str, bool], Noted] = {}
 
     def evictions(self) -> list[Eviction]:
         """All pods that the controller has deleted so far, in that order."""
@@ -83,11 +83,11 @@ class Witness:
             self._read()
             return list(self._evictions)
 
-    def noted(self, name: str) -> Noted:
-        """What our webhook noted when the rule or slice of that name was last written; empty if nothing."""
+    def noted(self, name: str, *, dry_run: bool = False) -> Noted:
+        """What our webhook noted when the rule or slice of that name was last written, or tried; empty if nothing."""
         with self._lock:
             self._read()
-            return self._noted.get(name, Noted("", {}))
+            return self._noted.get((name, dry_run), Noted("", {}))
 
     def _read(self) -> None:
         with self._log.open("rb") as log:
@@ -106,7 +106,7 @@ class Witness:
             if event["verb"] in ("create", "patch", "update") and "subresource" not in about:
                 text = event.get("annotations", {}).get(IMPACT[about["resource"]], "")
                 numbers = {name: int(number) for name, number in _NUMBER.findall(text)}
-                self._noted[about.get("name", "")] = Noted(text, numbers)
+                self._noted[about.get("name", ""), "dryRun=" in event["requestURI"]] = Noted(text, numbers)
         elif event["user"]["username"].endswith(f":{CONTROLLER}"):
             uid = event["requestObject"]["preconditions"]["uid"]
             at = datetime.fromisoformat(event["requestReceivedTimestamp"])

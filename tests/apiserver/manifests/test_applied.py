@@ -83,9 +83,9 @@ def _apply(plane: ControlPlane, folder: str, *arguments: str) -> None:
 
 def _is_settled(stored: Json) -> bool:
     """Whether it has the conditions that an API server adds a moment later."""
-    wanted = {"CustomResourceDefinition": "Established", "FlowSchema": "Dangling"}.get(stored["kind"])
-    conditions = {each["type"]: each["status"] for each in stored.get("status", {}).get("conditions") or ()}
-    return wanted is None or (wanted in conditions and conditions.get("Established", "True") == "True")
+    wanted = {"CustomResourceDefinition": ("Established", "True"), "FlowSchema": ("Dangling", "False")}
+    conditions = [(each["type"], each["status"]) for each in stored.get("status", {}).get("conditions") or ()]
+    return stored["kind"] not in wanted or wanted[stored["kind"]] in conditions
 
 
 def _as_written(stored: Json) -> Json:

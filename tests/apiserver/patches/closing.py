@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.apiserver.patches.values import COLLECTION, patch
@@ -26,6 +27,8 @@ KEY: Final = "closed.example.com/firmware"
 LARGE: Final = 'device.attributes["{driver}"].?memory.orValue(0) > 40'
 _CONTAINER: Final = {"name": "c", "image": "none"}
 SOON_SECONDS: Final = 180.0
+TRIED_AGAIN_SECONDS: Final = 4.0
+"""Within them the scheduler tries a pod again for which a device became free: its first pause is a second."""
 
 
 class ClosingFleet:
@@ -118,22 +121,28 @@ class ClosingFleet:
                 self._remove(pod)
                 pod = ""
             pod = pod or self.pod(node)
+            if not self._is_unschedulable(pod):
+                return False
+            time.sleep(TRIED_AGAIN_SECONDS)  # it may not have heard yet that the pod before has left its device
             return self._is_unschedulable(pod)
 
         wait_until(refused, "a pod is unschedulable", seconds=SOON_SECONDS)
-        assert not self.devices_of(pod)
         return pod
 
     def _is_unschedulable(self, pod: str) -> bool:
         status = self.client.get(f"{path('v1', 'pods', namespace=self.name)}/{pod}").object["status"]
-        return any(each["reason"] == "Unschedulable" for each in status.get("conditions", ()) if "reason" in each)
+        told = any(each["reason"] == "Unschedulable" for each in status.get("conditions", ()) if "reason" in each)
+        return told and not self.devices_of(pod)
 
     def _remove(self, pod: str) -> None:
-        for collection in (
-            path("v1", "pods", namespace=self.name),
-            path(VERSION, "resourceclaims", namespace=self.name),
-        ):
-            self.client.delete(f"{collection}/{pod}")
+        """With its claim; returns when both are gone."""
+        urls = (
+            path("v1", "pods", namespace=self.name, name=pod),
+            path(VERSION, "resourceclaims", namespace=self.name, name=pod),
+        )
+        for url in urls:
+            self.client.delete(url)
+        wait_until(lambda: not any(self.client.get(url).ok for url in urls), f"{pod} is gone")
 
     def clear(self) -> None:
         """No pods, no claims."""

@@ -315,11 +315,13 @@ def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
     controller = of(guarded, CONTROLLER)
     wait_until(lambda: controller.create(RULES, make_rule(patch, part), dry_run=True).ok, "the patch is known")
     assert controller.create(RULES, make_rule(patch, part)).ok
+    others = []
     for number in range(1, 5):
-        assert of(guarded).create(COLLECTION, make_patch(node(number), f"p-{number}")).ok, number
-    last = make_patch(node(5), "p-5")
-    wait_until(lambda: not of(guarded).create(COLLECTION, last, dry_run=True).ok, "the other four are counted")
-    assert not of(guarded).create(COLLECTION, last).ok
+        reply = of(guarded).create(COLLECTION, make_patch(node(number), f"p-{number}"))
+        assert reply.ok, number
+        others.append(make_rule(reply.object, {**node(number), "device": "gpu-0"}, "probe"))
+    wait_until(lambda: all(controller.create(RULES, each, dry_run=True).ok for each in others), "the others are known")
+    assert not of(guarded).create(COLLECTION, make_patch(node(5), "p-5")).ok
 
 
 @pytest.mark.whole

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.patches.closing import wait_younger
+from tests.apiserver.patches.closing import TRIED_AGAIN_SECONDS, wait_younger
 from tests.apiserver.patches.slices import SLICES, SliceStage
 from tests.apiserver.patches.values import COLLECTION
 from tests.apiserver.policy.stage import RestartablePlane
@@ -239,6 +240,7 @@ def test_removed_attribute_makes_a_claim_unschedulable_until_the_patch_is_gone(
         stage.settled(driver)
         _make_pod(stage, "after", driver)
         wait_until(lambda: _waits(stage, "after", driver), "the pod cannot be scheduled")
+        assert not [each for each in stage.devices(driver).values() if "model" in each]
         assert _allocated(stage, "before")
         stage.take("p7", driver)
         wait_until(lambda: _node_of(stage, "after") == "node-0", "the pod is scheduled")
@@ -317,8 +319,12 @@ def _waits(stage: SliceStage, name: str, driver: str) -> bool:
         stage.client.request("DELETE", pod, {"gracePeriodSeconds": 0})
         stage.client.patch(claim, {"metadata": {"finalizers": None}})  # no controller frees it here
         stage.client.delete(claim)
+        wait_until(lambda: not any(stage.client.get(each).ok for each in (pod, claim)), f"pod {name} is gone")
         stage.client.delete(path("resource.k8s.io/v1", "deviceclasses", name=f"{name}-class"))
         _make_pod(stage, name, driver)
+    if "Unschedulable" not in _reasons(stage, name):
+        return False
+    time.sleep(TRIED_AGAIN_SECONDS)  # it may not have heard yet that the pod before has left its device
     return "Unschedulable" in _reasons(stage, name)
 
 

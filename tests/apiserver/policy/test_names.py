@@ -26,7 +26,7 @@ TIMES: Final = 10
 """A watch might be faster than the claim once or twice."""
 SPOILT: Final = 2
 """Of these: the webhook asks the cluster for half a second, which a machine that pauses may take."""
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 """The best one counts: a machine that pauses spoils the others."""
 ONLY_RESEARCH: Final = "experimental.example.com/kernel:NoSchedule"
 ONLY_GPUS: Final = "upgrade.example.com/pending:NoSchedule"

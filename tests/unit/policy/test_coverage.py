@@ -51,6 +51,7 @@ def test_rule_is_compared_with_the_first_16_that_share_a_pattern(others: int, fo
     [
         pytest.param([make_entry("all"), make_entry("last", match={"deviceClasses": ["a"]})], "all", id="everything"),
         pytest.param([make_entry("warned", "warn"), make_entry("last")], None, id="a rule that decides nothing"),
+        pytest.param([make_entry("noted", "audit"), make_entry("last")], None, id="another that decides nothing"),
         pytest.param([make_entry("sure", match={"when": "true"}), make_entry("last")], None, id="a condition"),
         pytest.param([make_entry("ok", "allow"), make_entry("last")], "ok", id="an allowance of everything"),
         pytest.param(

@@ -137,12 +137,16 @@ def test_requesters_are_in_the_groups_that_an_api_server_adds() -> None:
         make_suite(
             make_case(name="user"),
             make_case(name="account", requester={"serviceAccount": "ci/runner", "groups": ["x"]}),
+            make_case(name="nobody", requester={"username": "system:anonymous"}),
+            make_case(name="account by its name", requester={"username": "system:serviceaccount:ci:runner"}),
         )
     )
     accounts = ("system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated")
     assert [case.requester for case in suite.cases] == [
         Requester("dana", ("a", "system:authenticated")),
         Requester("system:serviceaccount:ci:runner", ("x", *accounts)),
+        Requester("system:anonymous", ("system:unauthenticated",)),
+        Requester("system:serviceaccount:ci:runner", accounts),
     ]
 
 

@@ -96,10 +96,11 @@ def test_target_leads_to_a_route_with_four_fifths_of_the_callers_patience(target
     assert (state.noted, answer["response"]["allowed"]) == ([seconds], target.startswith("/mutate"))
 
 
-@pytest.mark.parametrize("target", ["/", "/Validate", "/validate/", "//validate"])
-def test_other_targets_lead_nowhere(target: str) -> None:
+@pytest.mark.parametrize("start", ["POST /", "POST /Validate", "POST /validate/", "POST //validate", "OPTIONS *"])
+def test_other_targets_lead_nowhere(start: str) -> None:
     reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()))
-    status, answer = asyncio.run(ask(reviews, post(encoded(CLAIM), target)))
+    request = post(encoded(CLAIM), "target").replace(b"POST target", start.encode())
+    status, answer = asyncio.run(ask(reviews, request))
     assert (status, answer["message"]) == (404, "no such path: send reviews to /validate or /mutate")
 
 
@@ -131,23 +132,25 @@ def test_timeouts_are_read_as_go_writes_them(text: str, seconds: float | None) -
 
 
 @pytest.mark.parametrize(
-    ("known", "found", "rules", "allowed", "asked"),
+    ("review", "known", "found", "rules", "allowed", "asked"),
     [
-        pytest.param({}, ({"ml": {}}, DRIVERS), (NO_TEAM, ONLY_GPUS), True, 1, id="found, so decided again"),
-        pytest.param({}, (), (NO_TEAM,), False, 1, id="unknown to all, asked for once"),
-        pytest.param({"ml": {}}, (), (NO_TEAM, ONLY_GPUS), True, 0, id="known before"),
-        pytest.param({}, (), (), True, 0, id="no rule needs them"),
+        pytest.param(CLAIM, {}, ({"ml": {}}, DRIVERS), (NO_TEAM, ONLY_GPUS), True, 1, id="found, so decided again"),
+        pytest.param(CLAIM, {}, (), (NO_TEAM,), False, 1, id="unknown to all, asked for once"),
+        pytest.param(CLAIM, {"ml": {}}, (), (NO_TEAM, ONLY_GPUS), True, 0, id="known before"),
+        pytest.param(CLAIM, {}, (), (), True, 0, id="no rule needs them"),
+        pytest.param(make_review(make_rule()), {}, (), (), True, 0, id="no rule needs them for a taint rule"),
+        pytest.param(make_review(make_rule()), {}, (), (NO_TEAM,), True, 0, id="a taint rule has none"),
     ],
 )
 def test_names_are_asked_for_where_a_rule_needs_them(
-    known: Any, found: tuple[Any, ...], rules: Any, *, allowed: bool, asked: int
+    review: Any, known: Any, found: tuple[Any, ...], rules: Any, *, allowed: bool, asked: int
 ) -> None:
     cluster = Cluster(*found)
     if known:
         cluster.state.names = KnownNames(known, DRIVERS)
     if rules:
         cluster.state.policies.use(judge_of(*rules, default="deny" if ONLY_GPUS in rules else "allow"))
-    answer = reviewed(cluster.state, CLAIM)
+    answer = reviewed(cluster.state, review)
     assert answer["allowed"] is allowed
     assert allowed or "no-team" in answer["status"]["message"]
     assert cluster.asked == [({"ml"}, {"gpu.example.com"}, 0.5)] * asked

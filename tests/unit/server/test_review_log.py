@@ -23,8 +23,6 @@ from webhook.server.review_log import Outcome, log_review, trace_fields
 
 if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import Decision
-    from webhook.admission.review import AdmissionRequest
 
 LOG = logging.getLogger("webhook.server.http")
 TRIED = make_rule(taint=make_taint(effect="Evict"))
@@ -51,59 +49,69 @@ CAUSE = "spec.taint.effect: FieldValueNotSupported"
 
 
 @pytest.mark.parametrize(
-    ("request_", "decision", "headline", "said"),
+    ("outcome", "headline", "said"),
     [
-        (REFUSED, validate(REFUSED, make_context()), "INFO review refused", {"causes": [CAUSE], "rules": ["field"]}),
         (
-            PATCHED,
-            mutate(PATCHED, make_context()),
+            Outcome("/validate", REFUSED, validate(REFUSED, make_context()), 422, b""),
+            "INFO review refused",
+            {"causes": [CAUSE], "rules": ["field"]},
+        ),
+        (
+            Outcome("/mutate", PATCHED, mutate(PATCHED, make_context()), 200, b""),
             "INFO review answered with a patch",
             {"patched": ["/spec/taint/timeAdded"], "dryRun": True},
         ),
-        (WARNED, validate(WARNED, make_context()), "INFO review answered with warnings", LINT),
         (
-            SENSELESS,
-            validate(SENSELESS, make_context()),
+            Outcome("/validate", WARNED, validate(WARNED, make_context()), 200, b""),
+            "INFO review answered with warnings",
+            LINT,
+        ),
+        (
+            Outcome("/validate", SENSELESS, validate(SENSELESS, make_context()), 400, b""),
             "INFO review refused",
             {"subResource": "status", "error": "request.kind: Invalid value: must be an object"},
         ),
-        (FINE, validate(FINE, make_context()), "DEBUG review allowed", {}),
-        (FINE, None, "WARNING review not decided in time", {}),
-        (CLAIM, validate(CLAIM, ruling("deny")), "INFO review refused", SPOKEN),
-        (CLAIM, validate(CLAIM, ruling("warn")), "INFO review answered with warnings", SPOKEN),
-        (CLAIM, validate(CLAIM, ruling("audit")), "INFO review noted for audit", SPOKEN),
+        (Outcome("/validate", FINE, validate(FINE, make_context()), 200, b""), "DEBUG review allowed", {}),
+        (Outcome("/validate", FINE, None, 504, b""), "WARNING review not decided in time", {}),
+        (Outcome("/validate", CLAIM, validate(CLAIM, ruling("deny")), 403, b""), "INFO review refused", SPOKEN),
         (
-            CLAIM,
-            validate(CLAIM, STRICTER),
+            Outcome("/validate", CLAIM, validate(CLAIM, ruling("warn")), 200, b""),
+            "INFO review answered with warnings",
+            SPOKEN,
+        ),
+        (
+            Outcome("/validate", CLAIM, validate(CLAIM, ruling("audit")), 200, b""),
+            "INFO review noted for audit",
+            SPOKEN,
+        ),
+        (
+            Outcome("/validate", CLAIM, validate(CLAIM, STRICTER), 200, b""),
             "INFO review that the candidate policy would answer differently",
             {"candidate": [f"{TOLERATION}: denied by stricter"]},
         ),
     ],
 )
 def test_review_is_one_line(
-    caplog: pytest.LogCaptureFixture,
-    request_: AdmissionRequest,
-    decision: Decision | None,
-    headline: str,
-    said: dict[str, Any],
+    caplog: pytest.LogCaptureFixture, outcome: Outcome, headline: str, said: dict[str, Any]
 ) -> None:
-    code = 504 if decision is None else decision.code
+    request, decision = outcome.request, outcome.decision
+    assert decision is None or decision.code == outcome.code
     with caplog.at_level(logging.DEBUG, logger="webhook.server.http"):
-        log_review(LOG, Outcome("/validate", request_, decision, code, b""), 0.0001234)
+        log_review(LOG, outcome, 0.0001234)
     [record] = caplog.records
     plain = logging.makeLogRecord({}).__dict__
     fields = {name: value for name, value in vars(record).items() if name not in plain and name != "message"}
     assert f"{record.levelname} {record.getMessage()}" == headline
     common = {
-        "path": "/validate",
-        "requestUID": request_.uid,
-        "resource": str(request_.resource),
+        "path": outcome.path,
+        "requestUID": request.uid,
+        "resource": str(request.resource),
         "operation": "CREATE",
-        "object": request_.reference,
+        "object": request.reference,
         "user": "jane@example.com",
         "durationSeconds": 0.000123,
-        "allowed": decision is not None and decision.allowed,
-        "code": code,
+        "allowed": outcome.code == 200,
+        "code": outcome.code,
     }
     assert fields == common | said
     assert "Evict" not in str(fields), "no values"

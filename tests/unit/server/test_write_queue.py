@@ -162,13 +162,14 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("end", ["force_close", "eof_received"])
-def test_answer_that_waits_is_written_before_its_connection_ends(end: str) -> None:
+@pytest.mark.parametrize(("end", "closes"), [("force_close", True), ("eof_received", False)])
+def test_answer_that_waits_is_written_before_its_connection_ends(end: str, *, closes: bool) -> None:
     async def then(connection: Connection, transport: Transport) -> None:
         connection.data_received(post(b"", "/1"))
         await until(lambda: connection.listener.write_queue._waiting)
         getattr(connection, end)()
-        transport.closing = True  # asyncio closes it then
+        assert transport.closing is closes
+        transport.closing = True  # after the end of the client's side asyncio closes it
 
     assert undated(connected(then).written) == answer(1)
 

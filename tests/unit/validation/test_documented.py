@@ -14,7 +14,9 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from webhook.validation.claims import tolerations_path
 from webhook.validation.documented import (
+    crowded_list_error,
     documented_claim_errors,
     documented_rule_errors,
     documented_template_errors,
@@ -30,6 +32,14 @@ EMPTY_KEY = make_toleration(key=None, operator="Equal", value="v")
 def texts(errors: list[FieldError]) -> list[str]:
     assert all(error.documented for error in errors)
     return [str(error) for error in errors]
+
+
+def test_crowded_list_is_reported_at_the_path_as_written() -> None:
+    """Of a flat request, like what the server itself finds before it converts an object."""
+    path = tolerations_path(False, 2, None, flat=True)  # noqa: FBT003 -- it has no name there
+    error = crowded_list_error(path, 17)
+    assert error.field == "spec.devices.requests[2].tolerations"
+    assert error.documented, "it can be turned down, as the others of the documented rules"
 
 
 def claim_errors(requests: Any, version: str = "v1") -> list[str]:

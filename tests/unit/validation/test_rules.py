@@ -23,6 +23,7 @@ AT = "spec.deviceSelector"
 EVICT = 'Unsupported value: "Evict": supported values: "NoExecute", "NoSchedule", "None"'
 SYNTAX = problem_of("device.driver ==")
 LATE_SYNTAX = problem_of("-" * 5_000)
+TWICE = problem_of("true true")
 NO_TAINT = [
     *(f'spec.taint.key: Invalid value: "": {message}' for message in label_key("")),
     "spec.taint.effect: Required value",
@@ -76,6 +77,16 @@ def cel(expression: str) -> dict[str, Any]:
             {"selectors": [cel("true" + " " * 10_000), cel("-" * 5_000), cel("-" * 10_000)]},
             [f"{AT}.selectors[1].cel.expression: Invalid value: {quoted('-' * 5_000)}: {LATE_SYNTAX}"],
             id="no more than 16 KiB of expressions are parsed",
+        ),
+        pytest.param(
+            {"selectors": [cel("true".ljust(8192)), cel("true true".ljust(8192))]},
+            [f"{AT}.selectors[1].cel.expression: Invalid value: {quoted('true true'.ljust(8192))}: {TWICE}"],
+            id="16 KiB of expressions are parsed",
+        ),
+        pytest.param(
+            {"selectors": [cel("true".ljust(8193)), cel("true true".ljust(8192))]},
+            [],
+            id="of more than 16 KiB the last are not parsed",
         ),
         pytest.param(
             {"selectors": [{}, {"cel": None}]},

@@ -16,12 +16,14 @@ from tests.unit.cluster.api_peer import ALL, ApiPeer
 from tests.unit.cluster.cache.following import EXPIRED, bookmark
 from tests.unit.cluster.cache.inventory_bench import (
     CLAIMS,
+    GROUPS,
     QUICK,
     RULES,
     SLICES,
     Bench,
     Json,
     a_claim,
+    a_group,
     a_pod,
     a_rule,
     a_slice,
@@ -93,27 +95,34 @@ async def test_rules_that_are_not_served_are_none_until_they_are() -> None:
         assert set(bench.cache.inventory.rules) == {"broken"}
 
 
-async def test_rules_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None:
-    """M9: what follows no changes is not current; without rules, there is nothing to be in doubt about."""
+@pytest.mark.parametrize(
+    ("resource", "group", "held", "name"),
+    [(RULES, "resource.k8s.io", "rules", "broken"), (GROUPS, "scheduling.k8s.io", "pod_groups", "crew")],
+)
+async def test_rules_and_groups_that_are_served_no_longer_are_in_doubt_and_then_dropped(
+    resource: str, group: str, held: str, name: str
+) -> None:
+    """M9: what follows no changes is not current; without any of them, there is nothing to be in doubt about."""
 
-    async with caching(a_slice(), a_claim("a"), a_rule()) as bench:
+    served = ALL | {"v1beta1": frozenset({GROUPS})}
+    async with caching(a_slice(), a_claim("a"), a_rule(), a_group("crew"), served=served, pods=True) as bench:
         await bench.settles()
-        path = bench.peer.path_of(RULES)
+        path = bench.peer.path_of(resource)
         await bench.peer.until_watched(path)
-        bench.peer.served = {"v1": ALL["v1"] - {RULES}}
+        bench.peer.served = {version: each - {resource} for version, each in served.items()}
         await bench.peer.say_on(path, cut=True)
-        await until(lambda: bench.cache._rules.unserved, "that they are not served")
-        assert bench.cache.sight() == Sight(None, "devicetaintrules are served no longer")
-        assert "devicetaintrules.resource.k8s.io is not served" in (bench.cache.problem or "")
+        gone = f"{resource} are served no longer"
+        await until(lambda: bench.cache.sight() == Sight(None, gone), "that they are not served")
+        assert f"{resource}.{group} is not served" in (bench.cache.problem or "")
         bench.now[0] += 600.0
-        await until(lambda: not bench.cache.inventory.rules, "that they are dropped")
+        await until(lambda: not getattr(bench.cache.inventory, held), "that they are dropped")
         assert bench.cache.sight().inventory is bench.cache.inventory
         old, new = bench.told[-1]
         assert old is not None
-        assert (old.meta.name, new) == ("broken", None)
-        bench.peer.served = ALL
+        assert (old.meta.name, new) == (name, None)
+        bench.peer.served = served
         await bench.settles()
-        assert set(bench.cache.inventory.rules) == {"broken"}
+        assert [each.meta.name for each in getattr(bench.cache.inventory, held).values()] == [name]
 
 
 async def test_lost_watch_is_trusted_for_as_long_as_the_settings_say() -> None:

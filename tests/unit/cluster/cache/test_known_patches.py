@@ -326,9 +326,12 @@ async def test_kind_that_is_not_served_is_no_problem_and_looked_for_ever_more_ra
 
 async def test_worker_does_not_wait_for_patches_that_it_may_not_read() -> None:
     async with watching(patience=0.5, forbidden=True, patches=[patch("a")]) as (_, objects, watch, _):
-        began = time.monotonic()
-        await watch.looked()
-        assert 0.4 < time.monotonic() - began < 60
+        waited: list[float] = []
+        while not waited or (len(waited) < 3 and waited[-1] >= 4):  # a busy machine may stand still meanwhile
+            began = time.monotonic()
+            await watch.looked()
+            waited.append(time.monotonic() - began)
+        assert 0.4 < waited[-1] < 4
         assert dict(watch.patches()) == {}
         problem = watch.problem or ""
         assert problem.startswith("resourceslicepatches not read yet (")
