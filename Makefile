@@ -13,7 +13,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 INSTALLED := $(VENV)/.installed
 CODE := webhook tests benchmarks certs release
-UNIT := tests/unit tests/properties tests/architecture
+UNIT := tests/unit tests/architecture
+LONG := $(shell grep -v '^\#' tests/long.txt)
 # Images of CI often set it; tests start hundreds of processes, and each would compile half a second of modules.
 unexport PYTHONDONTWRITEBYTECODE
 # Processes of tests: some of them always wait for a control plane, so three more than CI has cores.
@@ -41,7 +42,7 @@ controlplane: setup ## build the test control plane (once; 15 to 30 minutes), or
 # --- inner loop ---------------------------------------------------------------------------------
 
 .PHONY: check
-check: setup format-check lint types contracts unit ## format, lint, types, contracts, unit tests: under a minute
+check: setup format-check lint types contracts unit ## format, lint, types, contracts, short unit tests: under a minute
 
 .PHONY: format
 format: setup ## rewrite the code in the house's format
@@ -65,8 +66,8 @@ contracts: setup
 	@$(BIN)/lint-imports --no-cache
 
 .PHONY: unit
-unit: setup ## the tests that need no control plane and no seconds
-	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $(UNIT)
+unit: setup ## the unit tests but for the long ones, which tests/long.txt names
+	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $(LONG:%=--ignore=%) $(UNIT)
 
 .PHONY: unit-3.13
 unit-3.13: setup ## unit tests and tests/https on Debian 13's Python 3.13, the image's (needs root and debootstrap)
