@@ -14,7 +14,6 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 INSTALLED := $(VENV)/.installed
 CODE := webhook tests benchmarks certs release
 UNIT := tests/unit tests/architecture
-LONG := $(shell grep -v '^\#' tests/long.txt)
 # Images of CI often set it; tests start hundreds of processes, and each would compile half a second of modules.
 unexport PYTHONDONTWRITEBYTECODE
 # Processes of tests: some of them always wait for a control plane, so three more than CI has cores.
@@ -67,7 +66,7 @@ contracts: setup
 
 .PHONY: unit
 unit: setup ## the unit tests but for the long ones, which tests/long.txt names
-	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $(LONG:%=--ignore=%) $(UNIT)
+	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $$(grep ^tests/ tests/long.txt | sed s/^/--ignore=/) $(UNIT)
 
 .PHONY: unit-3.13
 unit-3.13: setup ## unit tests and tests/https on Debian 13's Python 3.13, the image's (needs root and debootstrap)
