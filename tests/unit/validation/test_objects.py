@@ -140,6 +140,7 @@ def _later_fields(minor: int) -> set[str]:
     return {field for name in then.keys() & now.keys() for field in now[name].keys() - then[name].keys()}
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("wrong", [True, [3]])
 @pytest.mark.parametrize("kind", [CLAIM, TEMPLATE, SLICE])
 @pytest.mark.parametrize("minor", [34, 36])
