@@ -209,7 +209,7 @@ class _Pass:
                 yield asked
 
     def _stop(self, hit: Mapping[str, Eviction], rules: Mapping[str, RuleFigures]) -> Steps[dict[str, Eviction]]:
-        """Leave what is left of the pods' own evictions; those of which nothing is left wait."""
+        """Leave what is left of the pods' own evictions; pods that have none left wait."""
         left, pods, without = dict[str, Eviction](), self.pods, self.without
         taken_out: dict[int, Wait | None] = {}
         for number, (key, eviction) in enumerate(hit.items()):

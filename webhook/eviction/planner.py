@@ -202,7 +202,7 @@ class Planner:
         return self._would_go([each.key for each in unit.members], {each.uid for each in unit.members})
 
     def goes_alone(self, each: Going) -> bool:
-        """Tell whether a pod of a unit still goes, of which others were evicted."""
+        """Tell whether a pod of a unit still goes after others of that unit were evicted."""
         if not self._has_its_profile(each):
             return False
         core, pod = self._core, self._deps.inventory.pods[each.key]

@@ -182,7 +182,7 @@ def _parser() -> Any:
     """The parser, a `lark.Lark` with the options that celpy gives to its own. May be shared between threads."""
     # Imported on first use: celpy costs 0.3 s and 30 MiB, and only policies need it.
     from celpy.celparser import CELParser  # noqa: PLC0415 -- see above
-    from lark import Lark  # noqa: PLC0415 -- likewise
+    from lark import Lark  # noqa: PLC0415 -- as above
 
     grammar = pkgutil.get_data("celpy", "cel.lark")
     assert grammar is not None

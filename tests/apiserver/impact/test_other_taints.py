@@ -102,7 +102,7 @@ def test_a_missing_selector_evicts_nobody_and_selects_nothing_there(clean: Popul
     assert _evicted_until_now(clean, witness) == before
     inventory = clean.inventory()
     rule = decode_rule(Reader.of(_rule(None, "NoExecute"), []))
-    impact = impact_of(inventory, None, Taint.of_rule(rule, in_tree=True), datetime.now(UTC))  # noqa: TID251 -- likewise
+    impact = impact_of(inventory, None, Taint.of_rule(rule, in_tree=True), datetime.now(UTC))  # noqa: TID251 -- as above
     closed = 0 if clean.facts.missing_selects_nothing else inventory.pools.device_count()
     assert (impact.devices, impact.waves) == (closed, ())
     noted = witness.noted("other").numbers
@@ -125,14 +125,14 @@ def test_taints_in_a_slice_evict_those_told(clean: Population, witness: Witness)
     def impact_at(now: datetime) -> Impact:
         return impact_on_devices(clean.inventory(), (value.driver, value.pool), taints, now)
 
-    pods = len(impact_at(datetime.now(UTC)).pods)  # noqa: TID251 -- likewise
+    pods = len(impact_at(datetime.now(UTC)).pods)  # noqa: TID251 -- as above
 
     def known() -> bool:
         _ = clean.client.replace(f"{SLICES}/{name}", manifest, dry_run=True).object
         return witness.noted(name, dry_run=True).numbers.get("pods") == pods
 
     wait_until(known, "the webhook knows of the pods that came last", every=POLL_SECONDS)
-    told_at = datetime.now(UTC)  # noqa: TID251 -- likewise
+    told_at = datetime.now(UTC)  # noqa: TID251 -- as above
     impact = impact_at(told_at)
     soon = frozenset().union(*[wave.pods for wave in impact.waves if wave.seconds <= SOON_SECONDS])
     soon -= frozenset() if clean.facts.extended_evicted else impact.extended

@@ -1,4 +1,4 @@
-"""Pods, as far as evicting them is concerned, their groups, and their budgets."""
+"""Pods as evictions see them, their groups, and their budgets."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int
         for run in runs:
             made.clear()
             budget = StepBudget(STEPS)
-            calls = calls_in(lambda: evaluate(run, budget))  # noqa: B023 -- likewise
+            calls = calls_in(lambda: evaluate(run, budget))  # noqa: B023 -- as above
             charged = STEPS - max(budget.left, 0) + 1
             assert calls <= CALLS_A_STEP * charged, text
             assert sum(made) <= CHARACTERS_A_STEP * charged, text
