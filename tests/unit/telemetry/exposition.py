@@ -130,9 +130,11 @@ def _patches(metrics: PatchMetrics) -> Calls:
 
 
 def _reactions(metrics: ReactionMetrics) -> Calls:
-    outcomes = [ReactionOutcome(each, "d", 1, 2, 3, 4, 5, 6, None, "") for each in ("xid", "other")]
+    limited = ReactionOutcome("xid", "d", 1, 2, 3, 4, 5, 6, 7, "")
+    free = ReactionOutcome("other", "d", 0, 0, 0, 0, 0, 6, None, "")
     return {
-        "a pass": lambda: metrics.show(outcomes, 8),
+        "a pass": lambda: metrics.show((limited, free), 8),
+        "a pass without one of them": lambda: metrics.show((free,), 0),
         "a pass without outcomes": lambda: metrics.show((), 0),
     }
 

@@ -15,20 +15,6 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"device_taint_webhook_{name}", labels)
 
 
-def test_review_is_counted_with_its_duration() -> None:
-    metrics = Metrics(version="1.2.3", resources=RESOURCES)
-    for seconds in (0.0004, 0.2):
-        metrics.count_review("/validate", "resourceclaims", "CREATE", 422, seconds)
-    labels = {"path": "/validate", "resource": "resourceclaims", "operation": "CREATE", "code": "422"}
-    assert sample(metrics, "reviews_total", **labels) == 2
-    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="0.0005") == 1
-    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="0.1") == 1
-    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="0.25") == 2
-    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="+Inf") == 2
-    assert sample(metrics, "review_duration_seconds_count", path="/validate") == 2
-    assert sample(metrics, "review_duration_seconds_sum", path="/validate") == pytest.approx(0.2004)
-
-
 @pytest.mark.parametrize(
     ("seconds", "bucket"), [(0.0005, "0.0005"), (0.00051, "0.001"), (30.0, "30.0"), (31.0, "+Inf")]
 )
@@ -54,18 +40,6 @@ def test_unknown_labels_are_counted_as_other_and_leave_nothing_behind() -> None:
     assert len(metrics._reviews._tallies) == 2
 
 
-def test_build_is_told() -> None:
-    metrics = Metrics(version="1.2.3", resources=RESOURCES)
-    body, _ = metrics.exposition("")
-    assert b'device_taint_webhook_build_info{python_version="3.' in body
-    assert b'version="1.2.3"} 1.0\n' in body
-
-
-def test_counters_bring_no_series_with_the_time_of_their_making() -> None:
-    """L12."""
-    assert b"_created" not in Metrics(version="1.2.3", resources=RESOURCES).exposition("")[0]
-
-
 def test_exposition_comes_in_the_format_that_is_asked_for() -> None:
     metrics = Metrics(version="1.2.3", resources=RESOURCES)
     assert metrics.exposition("text/plain")[1].startswith("text/plain; version=")
@@ -81,17 +55,6 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
     metrics.event_loop_lag_seconds.observe(0.1)
     assert b"_created" not in metrics.exposition("")[0]
     assert b"_created" not in metrics.exposition("application/openmetrics-text; version=1.0.0")[0]
-
-
-def test_worker_has_no_series_of_the_server() -> None:
-    """L13: a certificate that ends at 0 is an alert where series are not told apart by job."""
-    metrics = Metrics(version="1", resources=(), serves=False)
-    metrics.certificate_expiry_timestamp_seconds.set(0)
-    metrics.reflector_lists.labels("devicetaintrules").inc()
-    names = {family.name.removeprefix("device_taint_webhook_") for family in metrics.registry.collect()}
-    foreign = ("reviews", "review", "bad_requests", "callers", "panics", "certificate", "tls")
-    assert [name for name in names if name.startswith(foreign)] == []
-    assert {"policy_load_success", "reflector_lists", "event_loop_lag_seconds", "build_info"} <= names
 
 
 def test_two_processes_worth_of_metrics_do_not_mix() -> None:
@@ -116,24 +79,6 @@ def test_readiness_is_told_with_each_of_its_checks(problems: dict[str, str | Non
 
 
 # --- the policy ---------------------------------------------------------------------------------
-
-
-def test_before_the_first_look_no_policy_is_in_use() -> None:
-    """M0."""
-    metrics = Metrics(version="1", resources=())
-    assert sample(metrics, "policy_load_success") == 0
-    assert sample(metrics, "policy_info", hash="builtin") is None
-    assert sample(metrics, "policy_info", hash="") is None
-    assert sample(metrics, "policy_candidate_load_success") is None
-
-
-def test_rules_are_counted_by_what_followed() -> None:
-    metrics = Metrics(version="1", resources=())
-    metrics.policy.use(["no-xid", "default"], [])
-    for hits in ([("no-xid", Action.DENY)], [("no-xid", Action.DENY), ("default", Action.ALLOW)]):
-        metrics.policy.count(hits)
-    assert sample(metrics, "policy_decisions_total", rule="no-xid", action="deny") == 2
-    assert sample(metrics, "policy_decisions_total", rule="default", action="allow") == 1
 
 
 def test_rules_that_are_in_no_policy_are_not_counted() -> None:
@@ -162,21 +107,6 @@ def test_rule_that_stays_in_the_policy_keeps_its_count_and_others_are_forgotten(
     metrics.policy.use(["stays", "comes"], [])
     metrics.policy.count([("stays", Action.DENY), ("goes", Action.WARN)])
     assert policy_samples(metrics) == {("stays", "deny"): 2}
-
-
-def test_state_of_the_policies_is_told() -> None:
-    metrics = Metrics(version="1", resources=())
-    metrics.policy.load_success = False
-    metrics.policy.candidate_load_success = True
-    metrics.policy.hash = "0123456789ab"
-    metrics.policy.exceptions = {"until-friday": 1_780_000_000.0}
-    assert sample(metrics, "policy_load_success") == 0
-    assert sample(metrics, "policy_candidate_load_success") == 1
-    assert sample(metrics, "policy_info", hash="0123456789ab") == 1
-    assert sample(metrics, "policy_info", hash="builtin") is None
-    assert sample(metrics, "policy_exception_expiry_timestamp_seconds", exception="until-friday") == 1_780_000_000
-    metrics.policy.candidate_load_success = None
-    assert sample(metrics, "policy_candidate_load_success") is None
 
 
 def policy_samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
