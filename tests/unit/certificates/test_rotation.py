@@ -222,9 +222,6 @@ def test_trust_counts_from_when_every_webhook_had_it_and_anew_after_a_gap() -> N
     assert trusted_since(gap, authorities, both(ONE, TWO), later) == {b"one": NOW, b"two": later}
 
 
-# --- leaves ------------------------------------------------------------------------------------------
-
-
 def leaf(issuer: Signer, age: timedelta = timedelta()) -> Leaf:
     return Leaf(Pair(b"", b""), issuer.pair.certificate, NOW - age, NOW - age + PLAN.leaf_lifetime)
 
@@ -275,8 +272,6 @@ def test_leaf_signer(case: str) -> None:
 def test_a_leaf_is_late_before_it_ends(life: timedelta, left: timedelta, *, late: bool) -> None:
     assert (left <= late_from(life)) is late
 
-
-# --- every state -------------------------------------------------------------------------------------
 
 _SIGNERS: Final = (None, ONE, DUE, ENDED, EARLY)
 _BUNDLES: Final = ((), (ONE,), (TWO,), (ONE, TWO), (DUE,), (DUE, TWO), (ENDED,), (signer("stranger"),))

@@ -31,8 +31,6 @@ def acting_cluster(
     return ThrottledCluster(Fixed(Access(peer.url)), Throttle(per_second, burst, clock))
 
 
-# --- requests about one pod ------------------------------------------------------------------------
-
 POD: Final = PodRef("ml", "pod", "u1")
 PATH: Final = "/api/v1/namespaces/ml/pods/pod"
 DISRUPTION: Final = Disruption("DeletionByDeviceTaintWebhook", "because")

@@ -45,8 +45,6 @@ class ApiPeer(Peer):
         self.objects: dict[str, dict[tuple[str, str], Json]] = {resource: {} for resource in RESOURCES.values()}
         self.history: dict[str, list[tuple[int, bytes]]] = {resource: [] for resource in RESOURCES.values()}
 
-    # --- what happens ----------------------------------------------------------------------------
-
     def path_of(self, resource: str) -> str:
         """Where the resource is watched: in the first version that has it."""
         if resource == "pods":
@@ -88,8 +86,6 @@ class ApiPeer(Peer):
             for manifest in found.values():
                 inventory.apply(None, held(manifest))
         return inventory
-
-    # --- what is answered ------------------------------------------------------------------------
 
     def _next(self, request: Request) -> Reply:
         if self.watches if request.is_watch else self.answers:

@@ -114,7 +114,6 @@ async def test_answers_are_taken_for(reply: Reply, expected: EvictionResult) -> 
 )
 async def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(cause: str, pending: bool) -> None:  # noqa: FBT001
     """Only the cause's message differs: createTooManyRequestsError and checkAndDecrement."""
-
     details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": cause}]}
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
@@ -130,7 +129,6 @@ async def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(ca
 )
 async def test_only_the_api_server_says_that_a_pod_is_gone_or_evicted(body: object, code: int) -> None:
     """Else it is read before it is evicted again: a load balancer answers while API servers restart."""
-
     failure = isinstance(body, dict) and body.get("status") == "Failure"
     async with Peer() as peer, acting_cluster(peer) as cluster:
         for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
@@ -194,7 +192,6 @@ async def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(re
 
 async def test_reserved_requests_are_made_at_once() -> None:
     """Also while the throttle is paused: what was decided right before is not out of date when it is done."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
         await writer(cluster).prepare(POD, delete=True, unsure=False)
@@ -216,7 +213,6 @@ async def test_reservation_counts_as_that_many_requests() -> None:
 
 async def test_conditions_are_applied_to_the_very_rule() -> None:
     """E-38."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(Answer({}))
         condition = Condition("devicetaint.io/Eviction", "True", "Evicting", "m", 3, NOW)

@@ -112,7 +112,6 @@ async def test_canary_that_cannot_be_deleted_is_told_by_name(trouble: Reply, cap
 
 async def test_canary_is_deleted_though_whoever_looks_is_cancelled_again_and_again() -> None:
     """What the canary shows ends `replacement`, in the middle of the deletion or before."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.otherwise = rules = Rules(*WRITTEN, troubles=[Drop(), Drop()])
         looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
@@ -184,7 +183,6 @@ async def probed(cluster: ThrottledCluster) -> InTree:
 
 async def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
     """L5: of another process that still looks, and of people, none is touched."""
-
     others = (
         {"name": f"{CANARY}-1", "creationTimestamp": OLD},
         {"name": f"{CANARY}-2", "creationTimestamp": format_time(NOW - timedelta(seconds=59))},
@@ -222,7 +220,6 @@ async def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) 
 )
 async def test_canary_that_admission_refuses_shows_nothing(code: int, text: str) -> None:
     """L5: without the permission it is an error, see above; what admission says of this one rule is none."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.otherwise = rules = WithOthers({"name": f"{CANARY}-1", "creationTimestamp": OLD})
         peer.answers.append(Answer(status(code, text), code))

@@ -157,7 +157,6 @@ async def test_lease_taken_by_somebody_else_is_lost() -> None:
 
 async def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
     """Also while it waits for an answer, and however long a request may take by itself."""
-
     async with leading() as (_, peer, _, one, task):
         peer.otherwise = lambda _: Silence()
         await until(task.done, "it ends")
@@ -168,7 +167,6 @@ async def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> No
 
 async def test_leader_that_gave_up_a_moment_before_its_deadline_holds_nothing() -> None:
     """Timers of the event loop count in whole milliseconds, so that they may end a little before the clock."""
-
     seconds = [0.0]
     async with leading(clock=lambda: seconds[0]) as (_, peer, _, one, task):
         peer.otherwise = lambda _: Silence()
@@ -292,7 +290,6 @@ async def test_leader_that_was_held_up_knows_before_it_asks() -> None:
 
 async def test_renewal_counts_from_when_it_was_sent() -> None:
     """The answer may have lain there while we were held up, and the lease may be another's by now."""
-
     server, seconds = Server(), [0.0]
 
     def late(request: Request) -> Reply:

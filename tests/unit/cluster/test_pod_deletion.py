@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 async def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
     """E-30."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.extend([marked(), Answer(TERMINATING)])
         assert await writer(cluster).delete(POD, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
@@ -71,7 +70,6 @@ async def test_pod_that_is_gone_is_not_deleted() -> None:
 
 async def test_pod_that_another_process_deleted_meanwhile_is_not_deleted_again() -> None:
     """A process that was stopped sends one more request when it goes on, before it can look at its lease."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(marked(deletionTimestamp=NOW_TEXT))
         assert await writer(cluster).delete(POD, None, DISRUPTION) == EvictionOutcome(EvictionResult.GONE)
@@ -98,7 +96,6 @@ async def test_pod_is_not_deleted_on_what_is_no_answer_to_the_patch(answer: byte
 
 async def test_disruption_target_is_as_old_as_its_first_writing() -> None:
     """L10: per pod and reason; once the pod is deleted the time is forgotten, and after many others."""
-
     times = iter(range(10_000))
     async with Peer() as peer, acting_cluster(peer) as cluster:
         events = EventWriter(cluster, instance="evict-0", now=now)
@@ -127,9 +124,6 @@ async def test_deletion_that_broke_off_is_not_sent_again() -> None:
         with pytest.raises(Unavailable):
             await cluster.delete("/x")
         assert [request.method for request in peer.requests] == ["GET", "DELETE"]
-
-
-# --- what was seen of the pod ---------------------------------------------------------------------
 
 
 def seen(version: str = "7", *, held: bool = False, wanted: Callable[[], bool] = lambda: True) -> PodRef:
@@ -166,7 +160,6 @@ async def test_pod_whose_hold_shows_in_the_answer_to_the_patch_is_not_deleted_un
 @pytest.mark.parametrize("after", [0, 1])
 async def test_pod_that_is_not_to_go_any_more_is_neither_marked_nor_deleted(after: int) -> None:
     """`after`: so many requests."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(marked())
         pod = seen(wanted=lambda: len(peer.requests) < after)

@@ -51,8 +51,6 @@ class World:
         )
         self.keeper = SliceKeeper(parts)
 
-    # --- what users and drivers do ---------------------------------------------------------------
-
     def publish(self, name: str, n: int = 1, annotation: str = "", devices: int = 1) -> None:
         found = [{"name": f"gpu-{at}", "attributes": {"n": {"int": n}}} for at in range(devices)]
         value = slice_of(*found, name=name)
@@ -72,8 +70,6 @@ class World:
     def drop(self, name: str = "patch") -> None:
         del self.patches[name]
         self.keeper.observe_patch(name, None)
-
-    # --- the port: what `/mutate` makes of a write --------------------------------------------------
 
     def want(self, names: Collection[str]) -> None:
         self.wanted = frozenset(names)
@@ -96,8 +92,6 @@ class World:
         annotations = {ORIGINALS: result.annotation} if result.annotation else {}
         meta = ObjectMeta(value.meta.name, annotations=annotations)
         return structs.replace(value, raw_devices=raw, meta=meta)
-
-    # --- the test's side --------------------------------------------------------------------------
 
     def values(self) -> list[Any]:
         return [

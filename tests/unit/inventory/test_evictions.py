@@ -184,9 +184,6 @@ def test_claim_without_its_annotation_is_still_for_an_extended_resource_of_its_p
     assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is not None
 
 
-# --- what a change touches ----------------------------------------------------------------------
-
-
 def test_rule_touches_users_of_what_it_selected_and_selects() -> None:
     watched = Watched(
         claim("a", devices=("gpu-0",)),
@@ -242,9 +239,6 @@ def test_claim_touches_the_pods_that_name_it() -> None:
     assert watched.change(None, claim()) == {"ml/pod", "ml/more"}
 
 
-# --- scope --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("effect", "evict", "expected"),
     [
@@ -273,9 +267,6 @@ def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> No
 )
 def test_selectors_that_can_be_judged(selector: DeviceSelector | None, expected: bool) -> None:  # noqa: FBT001
     assert can_judge(selector) is expected
-
-
-# --- what a taint would do ----------------------------------------------------------------------
 
 
 def would(watched: Watched, *, taint: Taint = HARD, names: DeviceNames = ANYWHERE) -> bool:

@@ -48,9 +48,6 @@ def found(*objects: InventoryObject, new: DeviceTaintRule | None = None, effect:
     return [each.device for each in siblings.devices]
 
 
-# --- the same hardware ---------------------------------------------------------------------------
-
-
 def ranked(*slices: ResourceSlice, **ranks: int) -> dict[str, int]:
     return dict(siblings_in(slices, {name.replace("_", "-"): rank for name, rank in ranks.items()}))
 
@@ -94,9 +91,6 @@ def test_of_two_devices_of_one_name_the_first_counts() -> None:
     first, second = pool_slice(Device("a"), part("b", "x")), pool_slice(part("a"), part("b"), part("c"), name="s")
     assert [name for name, _ in drawing((first, second))] == ["b", "c"]
     assert ranked(first, second, c=1) == {"c": 1}
-
-
-# --- beside a rule -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,9 +240,6 @@ def test_in_use_is_what_pods_use(users: dict[str, Any], number: int) -> None:
     assert Siblings((Sibling(DRIVER, POOL, "a", **users),)).in_use == number
 
 
-# --- beside a slice ------------------------------------------------------------------------------
-
-
 def beside_slice(value: ResourceSlice, *objects: InventoryObject, **ranks: int) -> list[str]:
     named = {name.replace("_", "-"): rank for name, rank in ranks.items()}
     return [each.device for each in siblings_of_slice(inventory_of(*objects), value, named).devices]
@@ -302,9 +293,6 @@ def test_stored_rules_close_siblings_of_a_slice_too() -> None:
     assert beside_slice(value, rule("", only("mig-0"), "NoSchedule"), USED, gpu_0=2) == ["mig-0"]
 
 
-# --- what it costs -------------------------------------------------------------------------------
-
-
 def _crowd(number: int) -> ResourceSlice:
     return pool_slice(*[part(f"gpu-{each}") for each in range(number)])
 
@@ -350,9 +338,6 @@ def test_the_search_can_be_stopped() -> None:
 
     siblings_of_rule(inventory, rule("new", only(FULL)), check=check)
     assert checks >= 20
-
-
-# --- scope: hardware ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

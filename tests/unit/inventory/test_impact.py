@@ -42,9 +42,6 @@ def some(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-# --- fates ----------------------------------------------------------------------------------------
-
-
 def test_each_fate_is_told_apart() -> None:
     answer = impact(
         pool_slice("gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4"),
@@ -102,9 +99,6 @@ def test_effect_none_can_be_judged_as_if_it_evicted() -> None:
     assert impact(SLICE, users, acting=acting) == impact(SLICE, users, acting=in_tree())
 
 
-# --- on which server ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("version", "evicted", "closed"),
     [
@@ -124,9 +118,6 @@ def test_server_decides_on_empty_effects_and_missing_selectors(
     assert (answer.pods, answer.tolerating) == (evicted, some("p") - evicted)
     missing = impact_of(inventory, None, in_tree(), NOW)
     assert (missing.devices, missing.pods) == (closed, some())
-
-
-# --- who evicts -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,9 +166,6 @@ def test_rule_with_evict_leaves_alone_who_tolerates_scheduling(
     assert (answer.pods if stays else answer.tolerating) == some()
 
 
-# --- time -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("passed", "seconds"),
     [
@@ -224,9 +212,6 @@ def test_graces_that_are_over_are_one_wave() -> None:
         Wave(0, some("p", "q"), some("ml/a", "ml/b")),
         Wave(20, some("r"), some("ml/c")),
     )
-
-
-# --- several claims, several pods -----------------------------------------------------------------
 
 
 def test_pods_of_a_shared_claim_share_its_fate() -> None:
@@ -290,8 +275,6 @@ def test_pod_groups_are_counted_apart(selector: DeviceSelector) -> None:
     assert (answer.pods, answer.pod_groups, answer.namespaces) == (some("p"), some("g"), some("ml"))
 
 
-# --- what is selected -----------------------------------------------------------------------------
-
 CLUSTER = (
     pool_slice("gpu-0", "gpu-1"),
     pool_slice("gpu-0", name="slice-1", pool="node-1"),
@@ -349,9 +332,6 @@ def test_claim_without_namespace_is_counted() -> None:
     alone = claim("a", on("gpu-0"), users=["p"], namespace="")
     for selector in (EMPTY, DeviceSelector(pool=POOL)):
         assert impact(alone, selector=selector).claims == some("a")
-
-
-# --- several taints -------------------------------------------------------------------------------
 
 
 def test_nothing_together_is_nothing() -> None:

@@ -19,8 +19,6 @@ from webhook.inventory.pools import (
 
 T = DeviceToleration
 
-# --- matching (M-1 to M-3, M-5) -------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("toleration", "on", "covered"),
@@ -67,9 +65,6 @@ def test_only_two_effects_do_anything(effect: str, *, does: bool) -> None:
     assert acts(effect) is does
 
 
-# --- eviction (M-4, E-9, E-10) --------------------------------------------------------------------
-
-
 def no_execute(seconds: int | None = None, key: str = KEY) -> DeviceToleration:
     return T(key, "Exists", "", "NoExecute", seconds)
 
@@ -110,8 +105,6 @@ def test_grace(tolerations: tuple[T, ...], in_tree: int, ours: int) -> None:
     assert grace_seconds(tolerations, taint(), Evictor.IN_TREE) == in_tree
     assert grace_seconds(tolerations, taint(), Evictor.OURS) == ours
 
-
-# --- selectors (E-6, K-4) -------------------------------------------------------------------------
 
 OTHER = "other"
 

@@ -75,9 +75,6 @@ def test_device_count_follows_changes() -> None:
     assert inventory.pools.device_count() == inventory.pools.device_count(DRIVER) == 1
 
 
-# --- incomplete pools -----------------------------------------------------------------------------
-
-
 def test_pool_is_incomplete_until_all_its_slices_are_there() -> None:
     first, second = (pool_slice(f"gpu-{n}", name=f"part-{n}", count=2) for n in (0, 1))
     inventory = inventory_of(first)
@@ -111,9 +108,6 @@ def test_pool_that_was_never_asked_for_leaves_nothing_behind() -> None:
     pools.apply(pool_slice("gpu-0", count=2), None)
     assert pools._changed == set()
     assert pools.incomplete == frozenset()
-
-
-# --- taints ---------------------------------------------------------------------------------------
 
 
 def test_taints_beside_devices_come_after_their_own() -> None:

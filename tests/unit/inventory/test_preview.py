@@ -161,9 +161,6 @@ def test_rows_of_slices_are_what_their_figures_count(by_in_tree: bool) -> None: 
     assert told > 8
 
 
-# --- why ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("acting", "tolerations", "reason", "decides"),
     [
@@ -253,9 +250,6 @@ def test_parts_of_the_same_hardware_that_stay_in_service_are_told(effect: str, s
     assert [each.device for each in preview.impact.siblings.devices] == siblings
 
 
-# --- pods ---------------------------------------------------------------------------------------
-
-
 def test_pods_on_their_way_out_are_not_counted() -> None:
     inventory = stocked(claim("c", on(), users=["a", "b", "c"]))
     for uid, fields in (("a", {"deleting": True}), ("b", {"phase": "Failed"}), ("c", {"phase": "Running"})):
@@ -276,9 +270,6 @@ def test_a_group_names_its_own_pods() -> None:
         inventory.apply(None, structs.replace(pod(name, "c"), pod_group=of, deleting=deleting))
     (row,) = rule_preview(inventory, rule(), in_tree=True, now=NOW).pod_groups
     assert (row.name, row.seconds, row.pods) == ("group-a", 0, ("ml/x",))
-
-
-# --- slices -------------------------------------------------------------------------------------
 
 
 def test_what_a_device_has_is_not_new_whoever_writes_it() -> None:

@@ -52,9 +52,6 @@ def test_what_was_never_there_may_go() -> None:
     assert (inventory.slices, inventory.rules, inventory.claims, inventory.pods) == ({}, {}, {}, {})
 
 
-# --- pods -----------------------------------------------------------------------------------------
-
-
 def test_pods_are_found_by_the_claims_they_name() -> None:
     generated = Pod(ObjectMeta("g", "", "ml"), claims=(PodClaim("g-gpu", generated=True), PodClaim(None)))
     inventory = inventory_of(pod("p", "shared"), pod("o", "shared", "own"), generated, pod("x", extended_claim="ext"))
@@ -136,9 +133,6 @@ def test_pod_without_claims_is_not_kept() -> None:
     assert inventory.pods_of("ml/a") == ()
 
 
-# --- PodGroups ------------------------------------------------------------------------------------
-
-
 def member(name: str, *claims: str, group: str = "crew") -> Pod:
     return structs.replace(pod(name, *claims), pod_group=group)
 
@@ -165,9 +159,6 @@ def test_pod_groups_come_change_and_go() -> None:
     for _ in range(2):
         inventory.apply(crew, None)
     assert set(inventory.pod_groups) == {"web/crew"}
-
-
-# --- taints of a device (K-1 to K-4, E-6) ---------------------------------------------------------
 
 
 def test_taints_of_slices_come_first_and_all_rules_count_though_they_repeat() -> None:

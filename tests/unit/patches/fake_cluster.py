@@ -97,8 +97,6 @@ class FakeCluster:
         for name, rule in self.rules.items():
             self.controller.observe_rule(name, rule)
 
-    # --- what users do ---------------------------------------------------------------------------
-
     def slices(self, *values: ResourceSlice) -> None:
         for each in values:
             self.controller.observe_slice(self._slices.get(each.meta.name), each)
@@ -148,8 +146,6 @@ class FakeCluster:
         while self._late:
             self._late.popleft()()
 
-    # --- the port --------------------------------------------------------------------------------
-
     async def apply_rule(self, write: RuleApply) -> WriteAnswer:
         await asyncio.sleep(0)
         refused, failed = self.refuses(write), self.fails(write)
@@ -190,8 +186,6 @@ class FakeCluster:
 
     async def warn(self, owner: RuleOwner, reason: str, action: str, note: str) -> None:
         self.events.append((owner.name, f"{reason} {action}", note))
-
-    # --- the test's side -------------------------------------------------------------------------
 
     def _put_patch(self, stored: StoredPatch) -> StoredPatch:
         self.patches[stored.meta.name] = stored

@@ -137,9 +137,6 @@ def test_patches_that_set_different_taints_do_not_concern_each_other() -> None:
     assert selectors(one, two, of="one") == [DeviceSelector(DRIVER)]
 
 
-# --- names, annotations -------------------------------------------------------------------------
-
-
 def test_name_stays_while_patch_taint_and_selector_are_the_same() -> None:
     [first] = rules(patch_of(driver=DRIVER, taints=[PLAIN]))
     changed = DeviceTaint(PLAIN.key, "other", PLAIN.effect, NOW + timedelta(days=1), TaintExtras({"a": 1}))
@@ -191,9 +188,6 @@ def test_what_released_servers_drop_is_in_annotations(extras: Any, annotations: 
     assert rule.annotations == {f"devicetaint.io/{name}": text for name, text in annotations.items()}
     if "devicetaint.io/data" in rule.annotations:
         assert json.loads(rule.annotations["devicetaint.io/data"]) == extras.data
-
-
-# --- ceiling ------------------------------------------------------------------------------------
 
 
 def test_patch_that_needs_more_rules_than_the_ceiling_has_none() -> None:

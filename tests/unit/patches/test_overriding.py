@@ -161,8 +161,6 @@ def test_device_that_its_driver_took_away_is_forgotten() -> None:
     assert result == Rewritten({"gpu-1": {MODEL: A}}, "", ())
 
 
-# --- where the annotation comes from -------------------------------------------------------------
-
 KEPT = annotation_of({"gpu-0": {MODEL: Overridden(A, B, B)}})
 OTHER = annotation_of({"gpu-0": {MODEL: Overridden(C, B, B)}})
 
@@ -280,9 +278,6 @@ def test_overrides_in_force_are_kept_while_those_of_today_are_not_known() -> Non
     }
 
 
-# --- names and capacities ------------------------------------------------------------------------
-
-
 def settings_after(
     settings: dict[Setting, Any], device: dict[Origin, Override], annotation: str = ""
 ) -> dict[Setting, Any]:
@@ -350,9 +345,6 @@ def test_overrides_of_a_patched_device() -> None:
         Origin("attribute", f"{DRIVER}/m"): Override({"int": 5}, "patch"),
         ROOM_ORIGIN: Override("8Gi", "patch"),
     }
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 def refusing(*values: Any) -> Any:

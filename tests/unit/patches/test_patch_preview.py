@@ -77,9 +77,6 @@ def test_attribute_without_one_value_is_no_change() -> None:
     assert changes(odd) == []
 
 
-# --- users --------------------------------------------------------------------------------------
-
-
 def inventory() -> Inventory:
     found = Inventory()
     for each in (

@@ -302,8 +302,6 @@ def test_other_value_is_another_taint() -> None:
     assert added(a_patch("patch", taint(value="v"), cel=[EVERY_0]), a_patch(cel=[EVERY_0])) == EACH_0
 
 
-# --- what was judged as a whole -------------------------------------------------------------------
-
 CLASSED = a_patch(device_class_name="gpu")
 
 

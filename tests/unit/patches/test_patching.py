@@ -55,9 +55,6 @@ def selected(found: EffectiveDevices, patch: str = "patch") -> list[DeviceId]:
     return list(found.selected[patch])
 
 
-# --- filters ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("filter_", "addresses"),
     [
@@ -185,9 +182,6 @@ def test_expression_is_compiled_once() -> None:
     assert compiled == ["n > 0", "n > 1"]
 
 
-# --- precedence ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("winner", "loser"),
     [
@@ -283,9 +277,6 @@ def test_attribute_without_exactly_one_value_sets_nothing() -> None:
     assert (device.attributes, device.origins) == ({N: {"int": 1}}, {})
 
 
-# --- taints -------------------------------------------------------------------------------------
-
-
 def test_taints_are_cumulative_unless_key_and_effect_are_the_same() -> None:
     """P-22."""
     own = [
@@ -308,9 +299,6 @@ def test_later_taint_of_a_patch_overwrites_an_earlier_one() -> None:
     patch = patch_of(taints=[taint(value="first"), taint("None"), taint(value="last")])
     assert taints_of_patch(patch) == (taint(value="last"), taint("None"))
     assert effective(FLEET, patch).devices[FPGA].taints == (taint(value="last"), taint("None"))
-
-
-# --- all together -------------------------------------------------------------------------------
 
 
 def test_order_of_patches_does_not_matter() -> None:

@@ -121,9 +121,6 @@ def test_unusable_filter_keeps_nothing_whatever_the_ceiling() -> None:
         assert deleted(plan(book, index, ceiling=ceiling)) == ["a"]
 
 
-# --- off the wire --------------------------------------------------------------------------------
-
-
 def manifest(**fields: Any) -> dict[str, Any]:
     return {"name": "one", "uid": "u", "resourceVersion": "7", **fields}
 

@@ -130,8 +130,6 @@ def test_rule_for_a_device_that_no_slice_shows_takes_no_place() -> None:
     assert cluster.closed == {"node-2/gpu-0"}
 
 
-# --- tightening -----------------------------------------------------------------------------------
-
 BOTH = make_slice({"gpu-0": (make_signal(900), make_signal(600, "", HEAT)), "gpu-1": (make_signal(800),)})
 
 
@@ -190,9 +188,6 @@ def test_a_rule_does_no_less_than_before_while_more_is_forbidden() -> None:
     cluster.go()
     cluster.reactions = (mild, limited(1, "heat", key=HEAT, effect="NoExecute"))
     assert cluster.go().write == ()
-
-
-# --- texts ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("more", [0, 1])

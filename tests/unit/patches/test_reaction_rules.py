@@ -34,9 +34,6 @@ WELL = make_slice({"gpu-0": (), "gpu-1": ()})
 HEAT = "gpu.example.com/heat"
 
 
-# --- the policy -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "reactions",
     [
@@ -74,9 +71,6 @@ def test_a_reaction_that_does_more_or_less_changes_its_rules() -> None:
         cluster.reactions = (make_reaction(**fields),)
         assert cluster.go().rules[0].level is level
         assert cluster.look().write == ()
-
-
-# --- rules as they are stored ---------------------------------------------------------------------
 
 
 def test_what_is_as_it_should_be_is_not_written_again() -> None:
@@ -254,9 +248,6 @@ def test_of_two_rules_of_a_device_one_goes() -> None:
     result = cluster.go()
     assert (result.delete, result.rules) == ((second.name,), (rule,))
     assert result.outcomes[0].devices == 1
-
-
-# --- rules of other authors -----------------------------------------------------------------------
 
 
 def forged(number: int = 0, pool: str = "node-1", reaction: str = "xid", *, reasons: bool = True) -> DeviceTaintRule:

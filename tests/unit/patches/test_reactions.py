@@ -30,9 +30,6 @@ WELL = make_slice({"gpu-0": (), "gpu-1": ()})
 XID = ReasonId("xid", KEY)
 
 
-# --- beginning ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("seconds", "lasted"), [(MINUTES_5, True), (MINUTES_5 + 1, True), (MINUTES_5 - 1, False), (0, False)], ids=str
 )
@@ -204,9 +201,6 @@ def test_a_pool_that_is_not_published_in_full_gives_signals() -> None:
     cluster = Cluster(make_slice({"gpu-0": (make_signal(),)}, slices=2))
     cluster.go()
     assert cluster.closed == {"node-1/gpu-0"}
-
-
-# --- ending ---------------------------------------------------------------------------------------
 
 
 def test_the_rule_goes_when_the_taint_has_been_gone_for_as_long() -> None:
@@ -389,8 +383,6 @@ def test_a_time_from_a_clock_that_runs_ahead_does_not_hold_a_rule_for_long() -> 
     assert cluster.go(0).next_seconds == MINUTES_5
     assert len(cluster.go(MINUTES_5).delete) == 1
 
-
-# --- several reasons ------------------------------------------------------------------------------
 
 HEAT = "gpu.example.com/heat"
 HOT = make_reaction(name="heat", key=HEAT, evict=True)

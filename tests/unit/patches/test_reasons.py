@@ -226,8 +226,6 @@ def test_reason_reads_shortly(reason: ReactionReason, text: str) -> None:
     assert reason.text == text
 
 
-# --- what may come of reactions -------------------------------------------------------------------
-
 CLOSING = Reaction("xid", GPU.driver, KEY)
 EMPTYING = Reaction("xid", GPU.driver, KEY, evict=True)
 EXECUTING = Reaction("xid", GPU.driver, KEY, effect="NoExecute")

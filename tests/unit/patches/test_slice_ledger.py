@@ -49,9 +49,6 @@ def worked(found: SliceLedger, name: str, *refused: Refusal, touch: bool = False
     found.put(SLICES[name], work)
 
 
-# --- what is looked at ------------------------------------------------------------------------------
-
-
 def test_slices_are_taken_a_few_at_a_time_and_each_once() -> None:
     found = SliceLedger()
     for value in (*SLICES.values(), SLICES["a"]):
@@ -138,9 +135,6 @@ def test_class_has_the_slices_of_its_patches_looked_at() -> None:
     found.apply_class("unused", structs.replace(gpu, name="unused"))
     assert taken(found) == []
     assert "unused" in found.patches.classes
-
-
-# --- what came of it --------------------------------------------------------------------------------
 
 
 def test_what_a_patch_has_come_to_is_summed_up() -> None:

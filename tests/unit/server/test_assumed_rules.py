@@ -118,9 +118,6 @@ def test_rules_of_one_patch_do_not_drive_out_all_others() -> None:
     assert names(assumed_rules)[0] == "a"
 
 
-# --- rules ----------------------------------------------------------------------------------------
-
-
 def test_rule_is_kept_until_the_inventory_shows_it() -> None:
     assumed_rules, inventory = AssumedRules(Clock()), Inventory()
     assert names(assumed_rules, inventory) == []
@@ -178,9 +175,6 @@ def test_rules_without_names_are_different_rules() -> None:
     assert len(assumed_rules.current(inventory_of(assumed("").rules[0]))) == 2
 
 
-# --- victims --------------------------------------------------------------------------------------
-
-
 def stored(assumed_rules: AssumedRules, given: Assumed) -> None:
     """The rule is allowed, and stored."""
     assumed_rules.add(given, "jane")
@@ -236,9 +230,6 @@ def test_memory_is_bounded(monkeypatch: Any) -> None:
     for number in range(9):
         stored(assumed_rules, assumed("c", selector=node(number)))
     assert {each.pool for each in assumed_rules.closed(600)} == {"node-0", "node-6", "node-7", "node-8"}
-
-
-# --- requesters -----------------------------------------------------------------------------------
 
 
 def never_stored(assumed_rules: AssumedRules, clock: Clock, requester: str, number: int = 1, **options: Any) -> None:
@@ -363,9 +354,6 @@ def test_number_of_requesters_is_bounded(monkeypatch: Any) -> None:
     assert len(assumed_rules._requesters) == 3
 
 
-# --- devices --------------------------------------------------------------------------------------
-
-
 def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them() -> None:
     clock = Clock()
     assumed_rules = AssumedRules(clock)
@@ -375,9 +363,6 @@ def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them()
     assert assumed_rules.closed(1000) == (DeviceNames(DRIVER, "node-1"), DeviceNames(DRIVER, "node-0"))
     assert assumed_rules.closed(400) == (DeviceNames(DRIVER, "node-0"),)
     assert assumed_rules.closed(200) == ()
-
-
-# --- in the server --------------------------------------------------------------------------------
 
 
 class Server:

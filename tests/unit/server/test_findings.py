@@ -153,8 +153,6 @@ def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> 
     assert counted == {("DT001", "warn"): 1, ("impact", "warn"): 1, ("other", "warn"): 4}
 
 
-# --- softened rules -------------------------------------------------------------------------------
-
 SOFTENING = ImpactSettings(limits=(ImpactLimits(pods=1, soften=Softening.OVER),))
 
 

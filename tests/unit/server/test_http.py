@@ -26,8 +26,6 @@ from webhook.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# --- callers and targets --------------------------------------------------------------------------
-
 API_SERVERS = frozenset({"kube-apiserver", "api.example.com"})
 SHOWN = "'" + "n" * 64 + "', '\\n', 'c'"
 
@@ -128,9 +126,6 @@ def test_timeouts_are_read_as_go_writes_them(text: str, seconds: float | None) -
     assert timeout_seconds(f"a=b&timeout={text}") == pytest.approx(seconds)
 
 
-# --- names ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("review", "known", "found", "rules", "allowed", "asked"),
     [
@@ -189,9 +184,6 @@ def test_misses_are_noted_once_and_empty_names_never() -> None:
     assert (misses.found, misses.namespaces, misses.device_classes) == (True, {"new"}, {"any"})
 
 
-# --- policy documents ----------------------------------------------------------------------------
-
-
 def config_map_review(**data: str) -> Any:
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": "ns"}}
     resource = {"group": "", "version": "v1", "resource": "configmaps"}
@@ -246,9 +238,6 @@ def test_document_that_breaks_its_reader_is_refused_and_counted(caplog: pytest.L
     assert answer["status"]["code"] == 500
     assert answer["metrics"]["panics_total", "configmaps"] == 1
     assert [record.getMessage() for record in caplog.records] == ["review failed"]
-
-
-# --- faults ---------------------------------------------------------------------------------------
 
 
 class Broken(ReviewState):

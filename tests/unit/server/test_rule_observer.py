@@ -63,9 +63,6 @@ def rule(number: int = 0, effect: str = "NoExecute", **fields: Any) -> DeviceTai
     return found
 
 
-# --- one after the other --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("deleted", [False, True], ids=["rules stay", "rules are deleted"])
 def test_rules_one_after_the_other_hit_no_more_than_the_limit_of_one_replica(
@@ -118,9 +115,6 @@ def test_what_the_watch_showed_is_forgotten_after_the_window() -> None:
     )
     clock.seconds += 2
     assert (replica.victims, replica.state.assumed_rules.closed(600)) == ([], ())
-
-
-# --- what begins, and what does not ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,6 @@ def test_other_kinds_and_verdicts_are_as_before() -> None:
     assert threads == []
 
 
-# --- how much is read -----------------------------------------------------------------------------
-
 LARGE = make_slice([make_device(f"gpu-{number}", attributes={"a": {"string": "x" * 300}}) for number in range(64)])
 STRANGE = {**LARGE, "spec": {"devices": [1, *LARGE["spec"]["devices"]]}}
 

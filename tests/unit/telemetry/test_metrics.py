@@ -64,9 +64,6 @@ def test_two_processes_worth_of_metrics_do_not_mix() -> None:
     assert panics == [1, 0]
 
 
-# --- readiness -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("problems", "ready"), [({"a": None, "b": None}, 1), ({"a": None, "b": "is missing"}, 0)], ids=["ready", "not"]
 )
@@ -76,9 +73,6 @@ def test_readiness_is_told_with_each_of_its_checks(problems: dict[str, str | Non
     metrics.watch_readiness(problems.items)
     told = [sample(metrics, "readiness_check", check=name) for name in problems]
     assert (sample(metrics, "ready"), told) == (ready, [1, ready])
-
-
-# --- the policy ---------------------------------------------------------------------------------
 
 
 def test_rules_that_are_in_no_policy_are_not_counted() -> None:

@@ -95,7 +95,6 @@ async def test_authors_are_unknown_until_both_were_read(kind: str) -> None:
 
 async def test_authors_are_unknown_once_the_policy_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rights were taken away, or no API server answers: meanwhile the policy may be deleted."""
-
     peer = Peer()
     async with watching(peer) as watch:
         await until(lambda: watch.problem == "", "authors are proved")
@@ -105,9 +104,6 @@ async def test_authors_are_unknown_once_the_policy_is_no_longer_watched(monkeypa
         assert watch.problem == "", "for a moment"
         monkeypatch.setattr(installation, "_STALE_SECONDS", 0.0)
         await until(partial(_says, watch, "not watched for 0 s: "), "that it is not watched")
-
-
-# --- read once ------------------------------------------------------------------------------------
 
 
 def reading(answer: Callable[[str], Reply]) -> tuple[str, datetime]:

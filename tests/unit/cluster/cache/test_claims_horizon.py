@@ -101,7 +101,6 @@ async def test_second_watch_shows_that_nothing_was_missed() -> None:
 
 async def test_second_watch_shows_what_is_still_to_come() -> None:
     """The inventory need not come further than the last change."""
-
     changes = [event("MODIFIED", thing("a", 13)), event("DELETED", thing("b", 14)), bookmark(20)]
     async with asking(page(20), watches=(Lines(changes),)) as bench:
         bench.horizon.reached(100.0)
@@ -151,7 +150,6 @@ async def test_no_newer_question_keeps_an_older_one_from_its_answer() -> None:
 
 async def test_versions_that_go_back_do_not_wait_for_those_before() -> None:
     """As after etcd was restored from a backup."""
-
     ended = Lines(then="end")
     async with asking(page(20), page(15), watches=(ended, ended)) as bench:
         bench.horizon.reached(100.0)

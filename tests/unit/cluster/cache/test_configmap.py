@@ -84,7 +84,6 @@ async def test_each_change_is_passed_on() -> None:
 
 async def test_keys_of_binary_data_are_passed_on() -> None:
     """F11: without it a policy that kubectl took for binary would look like none."""
-
     item = {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}
     async with Peer() as peer, cluster_of(peer) as cluster:
         peer.otherwise = lambda _: page(10, item)

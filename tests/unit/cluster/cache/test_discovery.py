@@ -76,7 +76,6 @@ async def test_path_is_asked_for_once_and_again_when_it_led_nowhere() -> None:
 
 async def test_reflector_moves_on_when_its_version_is_not_served_any_more() -> None:
     """And keeps what it knows while nothing is served at all: servers say so, too, while they are replaced."""
-
     async with Peer() as peer, cluster_of(peer) as cluster:
         peer.otherwise = Served(v1beta1=["deviceclasses"])
         classes = ServedCollection(cluster, "resource.k8s.io", VERSIONS, "deviceclasses")

@@ -69,7 +69,6 @@ async def test_in_tree_controller_is_seen_only_where_its_write_changes_the_statu
     changes: list[Json], *, seen: bool
 ) -> None:
     """A field manager and managedFields are whatever a client sends; who may not write a status cannot change it."""
-
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(page(10, KNOWN))
         writes = InTreeWrites(cluster, RULES, random=no_chance)

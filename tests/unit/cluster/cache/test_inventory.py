@@ -103,7 +103,6 @@ async def test_rules_and_groups_that_are_served_no_longer_are_in_doubt_and_then_
     resource: str, group: str, held: str, name: str
 ) -> None:
     """M9: what follows no changes is not current; without any of them, there is nothing to be in doubt about."""
-
     served = ALL | {"v1beta1": frozenset({GROUPS})}
     async with caching(a_slice(), a_claim("a"), a_rule(), a_group("crew"), served=served, pods=True) as bench:
         await bench.settles()
@@ -212,7 +211,6 @@ async def test_pods_are_read_only_when_asked_for_and_held_only_with_claims() -> 
 @pytest.mark.parametrize("seed", range(4))
 async def test_any_order_of_events_and_faults_ends_with_what_a_list_gives(seed: int) -> None:
     """Events twice, late, cut in the middle, expired; watches that end in order, and slices half published."""
-
     random = Random(seed)
     async with caching(a_slice(), a_claim("c0"), a_rule()) as bench:
         await bench.settles()

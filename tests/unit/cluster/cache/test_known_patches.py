@@ -202,9 +202,6 @@ async def test_filter_that_took_a_review_too_long_is_gone_on_with() -> None:
         assert memo.selected(selector, {}, pools, lambda: next(asked)) == {(DRIVER, "node-0"): frozenset({"gpu-1"})}
 
 
-# --- slices ----------------------------------------------------------------------------------------
-
-
 def attributed(version: str) -> Any:
     make = make_basic_device if version == "v1beta1" else make_device
     shared = {"attributes": {"model": {"string": "a"}}, "capacity": {"memory": {"value": "40Gi"}}}
@@ -250,9 +247,6 @@ def seen(value: ResourceSlice) -> list[Any]:
     return list(published_devices((value.driver, value.pool), pool))
 
 
-# --- rules that a server serves again -------------------------------------------------------------
-
-
 def test_rules_that_a_server_serves_again_are_not_written_before_they_were_read() -> None:
     """Else all of them would be written as new ones, with other times."""
     forgotten: list[bool] = []
@@ -269,9 +263,6 @@ def test_rules_that_a_server_serves_again_are_not_written_before_they_were_read(
     assert asyncio.run(rules.path()) == "/rules"
     rules.forget()
     assert (rules.resource, forgotten) == ("rules", [True])
-
-
-# --- patches as the worker follows them: never in the way of evictions ----------------------------
 
 
 WHERE = f"{PATCHES}/resourceslicepatches"

@@ -137,7 +137,6 @@ async def test_changes_arrive() -> None:
 
 async def test_namespace_stays_the_same_value_until_its_labels_change() -> None:
     """Decisions are remembered by it; an annotation or a finalizer must not make us forget them."""
-
     async with caching(namespace("ml", team="a"), watching=False) as bench:
         await bench.cache.fetch(["ml"], [], 5)
         first = bench.cache.namespace("ml")
@@ -202,9 +201,6 @@ async def test_server_without_device_classes_has_none_and_is_asked_again() -> No
             assert (cache.problem, cache.drivers("gpu")) == (None, None)
             objects.served = True
             await until(lambda: cache.drivers("gpu") is not None, "the class")
-
-
-# --- single names -----------------------------------------------------------------------------------
 
 
 async def test_missing_names_are_asked_for_once_each() -> None:

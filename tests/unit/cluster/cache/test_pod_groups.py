@@ -84,9 +84,6 @@ async def test_pod_groups_that_are_not_served_are_looked_for_more_rarely_than_ru
         assert max(waits_of(caplog, RULES)) < 0.008
 
 
-# --- pods that an inventory does without if need be: `serve --watch-pods` -------------------------
-
-
 BESIDE = InventorySettings(reflector=QUICK, slice_page_size=1, pods_needed=False)
 OBJECTS = a_slice(), a_claim("c", "gpu-0", "p"), a_pod("p", "c"), a_group("crew")
 SERVED = ALL | {"v1beta1": frozenset({GROUPS})}

@@ -232,7 +232,6 @@ async def test_outage_that_lasts_is_logged_every_five_minutes(caplog: pytest.Log
 
 async def test_server_restored_from_a_backup_is_believed() -> None:
     """Its versions begin again at an earlier one."""
-
     watch = Lines([event("DELETED", thing("a", 101)), EXPIRED])
     async with following(page(100, thing("a", 50), thing("b", 60)), page(5, thing("b", 4)), watches=(watch,)) as bench:
         await bench.settles("b@4")
@@ -338,9 +337,6 @@ async def test_metadata_only_is_asked_for_in_list_and_watch() -> None:
         [listed], [watched] = bench.peer.lists, bench.peer.watched
         assert listed.headers["accept"].startswith("application/json;as=PartialObjectMetadataList;")
         assert watched.headers["accept"].startswith("application/json;as=PartialObjectMetadata;")
-
-
-# --- versions and keys ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,6 @@ async def test_expired_version_is_listed_at_once_but_not_in_a_circle(caplog: pyt
     assert [each["delaySeconds"] for each in failures] == [0.006, 0.0, 0.024, 0.0]
 
 
-# --- when it is current again --------------------------------------------------------------------
-
-
 async def broken(bench: Bench) -> None:
     """A watch that was current breaks, and the next one is open."""
     await bench.peer.say(bookmark(6))
@@ -186,9 +183,6 @@ def test_gap_begins_anew_if_the_watch_had_caught_up() -> None:
     assert gap.seconds == 0.5
     gap.end()
     assert gap.seconds == 0
-
-
-# --- optional resources that are served no longer ------------------------------------------------
 
 
 class Fickle(FixedCollection):

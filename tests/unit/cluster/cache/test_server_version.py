@@ -85,7 +85,6 @@ class Balanced(ApiPeer):
 
 async def test_servers_behind_one_address_are_told_apart() -> None:
     """Though all requests but watches would fit one connection."""
-
     async with caching(a_slice(), peer=Balanced("v1.37.0", "v1.38.0")) as bench:
         await bench.cache.synced()
         await _becomes(bench, "v1.37.0", "v1.38.0")
@@ -104,7 +103,6 @@ async def test_lasting_silence_of_servers_is_a_warning_that_says_what_is_assumed
     answer: Answer, error: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, until a version is known again. A server that does not answer has warnings of its own."""
-
     caplog.set_level("WARNING", "webhook.cluster.cache.discovery")
     async with caching(a_slice()) as bench:
         await _becomes(bench, "v1.37.2")

@@ -82,9 +82,6 @@ def test_proxy_that_cannot_be_used_is_named_before_anything_is_asked(
         asyncio.run(Cluster(Fixed(Access("https://server.test:6443", proxy=proxy))).open())
 
 
-# --- what is said of one that fails -----------------------------------------------------------------
-
-
 async def told(url: str, **limits: float) -> str:
     """What is said of a request that gets no answer: one line without what Python calls its objects."""
     tls = ssl.create_default_context() if url.startswith("https") else None
@@ -130,12 +127,8 @@ async def test_server_that_never_completes_its_handshake_is_told_by_the_limit_fo
     assert text == "no connection within 0.2 s per address"
 
 
-# --- how they are kept ------------------------------------------------------------------------------
-
-
 async def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """What aiohttp would ask for in threads, netrc and the environment, costs more than the request."""
-
     async with Peer() as peer, cluster_of(peer) as cluster:
         peer.otherwise = lambda _: Answer(b"{}")
         await cluster.get("/a")
@@ -145,7 +138,6 @@ async def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch)
 
 async def test_nobody_waits_for_the_connection_of_another() -> None:
     """However many requests have no answer yet: the number that evictions may have is set by a flag."""
-
     async with Peer() as peer, cluster_of(peer) as cluster:
         watches = [cluster.watch("/w", {}, watch_seconds=60, silence_seconds=60) for _ in range(100)]
         for watch in watches:

@@ -85,9 +85,6 @@ def test_outside_a_cluster_it_says_so(pod: Path) -> None:
         asyncio.run(InCluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, pod).load())
 
 
-# --- kubeconfig -------------------------------------------------------------------------------------
-
-
 def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> str:
     """Two contexts, of which `here` is the current one. JSON is YAML."""
     ca = base64.b64encode(authority().certificate).decode()
@@ -242,9 +239,6 @@ def test_b5_certificates_and_files_of_a_kubeconfig_that_cannot_be_used_are_named
 def test_m9_an_unknown_context_is_told_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match=r'there is no context "prod"; there are here, there$'):
         asyncio.run(KubeConfig(kubeconfig(tmp_path, {}), "prod").load())
-
-
-# --- which one ------------------------------------------------------------------------------------
 
 
 def small(path: Path, name: str, *, current: bool = True, **user: str) -> str:

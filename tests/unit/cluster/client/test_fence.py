@@ -52,7 +52,6 @@ async def test_nothing_is_sent_without_the_lease_and_the_error_says_why(write: s
 @pytest.mark.parametrize("write", WRITES)
 async def test_lease_is_asked_for_once_the_connection_stands(write: str) -> None:
     """So a process that was stopped while it connected, and lost the lease meanwhile, sends nothing."""
-
     asked: list[int] = []
 
     def permitted() -> bool:

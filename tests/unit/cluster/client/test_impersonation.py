@@ -93,7 +93,6 @@ def test_kubeconfig_that_acts_as_another_in_no_way_that_can_be_sent(
 
 async def test_requests_name_the_user_to_act_as() -> None:
     """A header may occur several times."""
-
     async with Peer() as peer:
         groups = [("Impersonate-Group", "ml"), ("Impersonate-Group", "système")]
         access = Access(peer.url, impersonation=(("Impersonate-User", "jane"), *groups))

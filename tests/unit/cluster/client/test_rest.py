@@ -153,9 +153,6 @@ async def test_watch_begins_with_an_empty_line_and_ends_with_the_answer() -> Non
         assert peer.requests[0].query == {"a": "1", "watch": "true", "timeoutSeconds": "9"}
 
 
-# --- credentials that change ------------------------------------------------------------------------
-
-
 class Rotating:
     """Credentials whose token can be replaced, or made unreadable."""
 
@@ -292,9 +289,6 @@ async def test_server_with_a_path_keeps_it() -> None:
             async with Cluster(credentials) as cluster:
                 await cluster.get("/api/v1/x")
         assert peer.requests[0].path == "/k8s/clusters/c-1/api/v1/x"
-
-
-# --- a server that is busy ------------------------------------------------------------------------
 
 
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
