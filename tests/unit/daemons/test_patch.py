@@ -1,13 +1,15 @@
-"""What the process of the patch controller is made of."""
+"""The process of the patch controller: what it is made of, and its policy, without which no reaction acts."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.unit.patches.patched import DRIVER, class_of, patch_of, slice_of
+from tests.unit.patches.reacting import make_reaction
 from webhook.api.meta import ObjectMeta
 from webhook.cluster.cache.decoders import StoredClass
 from webhook.cluster.client.errors import Refused
@@ -15,11 +17,72 @@ from webhook.config.workers import parse_patch
 from webhook.daemons import evict, patch
 from webhook.daemons.patch import Patcher
 from webhook.patches.stored import StoredPatch
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.model import Policy
 from webhook.runtime import Stage, Stages
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
+
+    from webhook.policy.model import Reaction
+
+
+HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+GOOD = f"{HEAD}reactions: [{{when: {{driver: d.example.com, key: d.example.com/k}}, then: {{effect: NoSchedule}}}}]\n"
+BROKEN = f"{HEAD}reactions: 3\n"
+SECONDS = 60.0
+
+
+def patcher_with(folder: Path, text: str) -> Patcher:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", f"--policy-file={path}"], {}))
+
+
+def ready_lines(patcher: Patcher) -> list[str]:
+    lines = patcher._metrics.exposition("")[0].decode().splitlines()
+    return [each for each in lines if each.startswith("device_taint_webhook_readiness_check")]
+
+
+def drivers(patcher: Patcher) -> list[str] | None:
+    reactions = patcher._reactions._parts.reactions()
+    return None if reactions is None else [each.driver for each in reactions]
+
+
+def test_process_is_not_ready_before_it_has_a_policy(tmp_path: Path) -> None:
+    patcher = patcher_with(tmp_path, GOOD)
+    patcher.stages()
+    assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in ready_lines(patcher)
+
+
+def test_patches_do_not_wait_for_the_policy_and_reactions_do(tmp_path: Path) -> None:
+    patcher = patcher_with(tmp_path, BROKEN)
+
+    async def test() -> None:
+        stages = [each for each in patcher.stages()._stages if each.name.startswith("policy")]
+        assert len(stages) == 2
+        work = [asyncio.create_task(each.work()) for each in stages if each.work is not None]
+        async with asyncio.timeout(SECONDS):
+            for each in stages:
+                await each.start()
+        async with asyncio.timeout(SECONDS):
+            await patcher._policy_loader.loaded.wait()
+            assert drivers(patcher) is None
+            assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in ready_lines(patcher)
+            patcher._reactions._loop._woken.clear()
+            (tmp_path / "policy.yaml").write_text(GOOD)
+            await patcher._reactions._loop._woken.wait()
+        assert drivers(patcher) == ["d.example.com"]
+        assert 'device_taint_webhook_readiness_check{check="policy"} 1.0' in ready_lines(patcher)
+        for task in work:
+            task.cancel()
+
+    asyncio.run(test())
+
+
+REACTIONS = (make_reaction(),)
+JUDGE = Judge(Policy(reactions=REACTIONS))
 
 
 def patcher(folder: Path, *arguments: str) -> Patcher:
@@ -77,3 +140,31 @@ def test_process_that_has_not_read_everything_writes_no_slice(tmp_path: Path) ->
     process._controller.observe_patch("one", StoredPatch(patch_of("one")))
     process._keeper._parts.report(["one", "gone"])
     assert process._controller.waiting == waiting + 1
+
+
+WAIT = "no policy could be loaded, so reactions wait: line 1: no"
+
+
+@pytest.mark.parametrize(
+    ("policies", "problem", "reactions"),
+    [
+        pytest.param([], "the policy has not been read yet", None, id="none was read"),
+        pytest.param(["line 1: no"], WAIT, None, id="it is broken: no reactions would delete all rules"),
+        pytest.param(["no", JUDGE], None, REACTIONS, id="the first that can be loaded"),
+        pytest.param([JUDGE, "no"], None, REACTIONS, id="one that is broken later changes nothing"),
+        pytest.param([JUDGE, BUILTIN_JUDGE], None, (), id="one that is gone has none"),
+    ],
+)
+def test_reactions_are_those_of_the_last_policy_that_could_be_loaded(
+    policies: list[Any], problem: str | None, reactions: tuple[Reaction, ...] | None, tmp_path: Path
+) -> None:
+    process, seen = patcher(tmp_path), list[object]()
+    asked = process._reactions._parts.reactions
+    process._reactions.observe_policy = lambda: seen.append(asked())  # type: ignore[method-assign]
+    for each in policies:
+        if isinstance(each, str):
+            process._policies.reject(each)
+        else:
+            process._policies.use(each)
+    assert (process._policy_problem, asked()) == (problem, reactions)
+    assert reactions is None or seen[-1] == reactions, "changes are passed on"

@@ -11,7 +11,8 @@ from msgspec import structs
 from tests.unit.patches.fake_cluster import CLOSED, NOW, START, FakeCluster, gpu, made, part, play, scoped
 from tests.unit.patches.patched import DRIVER, class_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
+from webhook.api.patches import SOFTENED_KEYS
+from webhook.api.rules import DATA, EVICT, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import TaintExtras
 from webhook.inventory.targets import rule_name
 from webhook.patches.status import AppliedAttributes
@@ -414,3 +415,87 @@ def test_what_has_become_of_attributes_is_in_the_status_when_it_is_reported() ->
     assert cluster.conditions("one")["AttributesApplied"] == ("False", "DeviceInvalid", "full")
     assert cluster.patches["one"].status.patched_devices == 4
     assert cluster.log == ["status one"]
+
+
+def partitioned() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), gpu("other"), pool="p"))
+    return cluster
+
+
+def test_hardware_scope_adds_rules_for_the_siblings() -> None:
+    cluster = partitioned()
+    cluster.rule("faulty", scoped(**{DATA: "{}"}))
+    play(cluster)
+    added = [each for name, each in cluster.rules.items() if name != "faulty"]
+    assert sorted(str(each.rule.selector and each.rule.selector.device) for each in added) == ["half-0", "half-1"]
+    for each in added:
+        assert each.rule.taint == scoped().taint
+        assert each.labels == {HARDWARE_LABEL: "uid-faulty"}
+        assert each.controller == RuleOwner("DeviceTaintRule", "faulty", "uid-faulty")
+        assert dict(each.meta.annotations) == {DATA: "{}"}
+
+
+@pytest.mark.parametrize("how", ["annotation", "rule", "device", "effect", "deleting"])
+def test_they_go_with_what_they_are_for(how: str) -> None:
+    cluster = partitioned()
+    cluster.rule("faulty", scoped())
+
+    def end() -> None:
+        assert len(cluster.rules) == 3
+        match how:
+            case "annotation":
+                meta = structs.replace(cluster.rules["faulty"].meta, annotations={})
+                cluster.edit("faulty", meta=meta)
+            case "rule":
+                cluster.drop_rule("faulty")
+            case "effect":
+                cluster.edit("faulty", taint=structs.replace(scoped().taint, effect="None"))
+            case "deleting":
+                cluster.edit("faulty", deleting=True)
+            case _:
+                renewed = slice_of(part("full"), gpu("other"), pool="p", generation=2, name=f"{DRIVER}-p-1")
+                cluster.slices(renewed)
+
+    play(cluster, end)
+    assert set(cluster.rules) <= {"faulty"}
+
+
+def test_more_siblings_than_the_ceiling_are_an_event() -> None:
+    cluster = FakeCluster(ceiling=1)
+    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), pool="p"))
+    cluster.rule("faulty", scoped())
+    play(cluster, lambda: cluster.edit("faulty", generation=2))
+    assert set(cluster.rules) == {"faulty"}
+    [(name, reason, text)] = cluster.events
+    assert (name, reason) == ("faulty", "TooManyRules Expand")
+    assert text == "/scope: hardware needs 2 DeviceTaintRules, more than the 1 allowed"
+
+
+def test_rules_of_the_controller_never_expand_again() -> None:
+    cluster = partitioned()
+    sibling = made(scoped(), RuleOwner("DeviceTaintRule", "gone", "uid-gone"))
+    cluster.rule(sibling.meta.name, sibling.rule, labels=sibling.labels, controller=sibling.controller)
+    play(cluster)
+    assert not cluster.rules, "it belongs to a rule that is gone"
+
+
+def test_rules_follow_the_softening_of_their_patch() -> None:
+    """Its taint is the same before and after."""
+    cluster = FakeCluster()
+    cluster.slices(slice_of(gpu("a"), pool="p"))
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    seen: list[bool] = []
+
+    def soften(keys: str) -> None:
+        stored = cluster.patches["one"]
+        annotations = {SOFTENED_KEYS: keys} if keys else {}
+        meta = structs.replace(stored.meta, resource_version="90", annotations=annotations)
+        patch = structs.replace(stored.patch, meta=meta)
+        cluster.controller.observe_patch("one", structs.replace(stored, patch=patch))
+
+    def look() -> None:
+        seen.append(all(each.meta.annotations.get(EVICT) == "true" for each in cluster.rules.values()))
+
+    play(cluster, look, lambda: soften(CLOSED.key), look, lambda: soften(""), look)
+    assert seen == [False, True, False]

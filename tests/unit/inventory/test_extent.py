@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from tests.unit.inventory.values import DRIVER, inventory_of, pool_slice
+from webhook.api.claims import AllocationResult
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.targets import ANYWHERE, DeviceNames, Extent
 
@@ -132,3 +134,13 @@ def test_check_comes_before_the_first_pool() -> None:
         extent.count(pools, DRIVER, out_of_time)
     with pytest.raises(TimeoutError):
         extent.holds_all(ANYWHERE, pools, None, out_of_time)
+
+
+RESULT = AllocationResult("request", "driver", "pool", "device", ())
+
+
+@pytest.mark.parametrize(
+    "names", list(itertools.product((None, "driver", "x"), (None, "pool", "x"), (None, "device", "x"))), ids=str
+)
+def test_device_is_included_if_every_name_that_is_given_is_its_own(names: tuple[str | None, ...]) -> None:
+    assert DeviceNames(*names).includes(RESULT) is ("x" not in names)

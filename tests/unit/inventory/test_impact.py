@@ -27,12 +27,13 @@ from tests.unit.inventory.values import (
 )
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.servers import facts_of
-from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_devices, union
+from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_devices, joint_impact, union
 from webhook.inventory.pools import Evictor
 
 if TYPE_CHECKING:
     from webhook.api.claims import AllocationResult
     from webhook.api.taints import DeviceToleration
+
 
 SLICE = pool_slice("gpu-0", "gpu-1")
 EXTENDED = claim("ext", on("gpu-0"), users=["x"], extended=True)
@@ -427,3 +428,54 @@ def test_clock_is_looked_at_between_a_thousand_and_the_next(selector: DeviceSele
 
     with pytest.raises(TimeoutError):
         impact_of(inventory, selector, in_tree(), NOW, out_of_time)
+
+
+TWO_NODES = inventory_of(
+    pool_slice("gpu-0", "gpu-1", name="s-0", pool="node-0"),
+    pool_slice("gpu-0", "gpu-1", name="s-1", pool="node-1"),
+    pool_slice("x", name="s-2", pool="node-1", driver="other.example.com"),
+    claim("c-0", on(pool="node-0"), users=["u-0"]),
+    claim("c-1", on("gpu-0", lets_stay(60), pool="node-1"), on("gpu-1", pool="node-1"), users=["u-1"], namespace="b"),
+)
+NODE_0, NODE_1 = (DeviceSelector(DRIVER, f"node-{number}") for number in range(2))
+FIRST = DeviceSelector(DRIVER, device="gpu-0")
+
+
+def test_nothing_is_hit_by_no_taint() -> None:
+    assert joint_impact(TWO_NODES, [], NOW) == Impact()
+
+
+def test_one_taint_is_what_it_is_alone() -> None:
+    for selector in (NODE_0, NODE_1, FIRST, DeviceSelector(), DeviceSelector(DRIVER, unknown=(("a", "1"),))):
+        for each in (in_tree(), in_tree("NoSchedule"), ours()):
+            assert joint_impact(TWO_NODES, [(selector, each)], NOW) == impact_of(TWO_NODES, selector, each, NOW)
+
+
+def test_devices_pods_and_results_count_once() -> None:
+    both = joint_impact(TWO_NODES, [(NODE_1, in_tree()), (FIRST, in_tree())], NOW)
+    assert (both.devices, both.pools, both.drivers, both.allocated) == (3, 2, 1, 3)
+    assert both.pods == {"u-0", "u-1"}
+    assert both.namespaces == {"ml", "b"}
+    twice = joint_impact(TWO_NODES, [(NODE_0, in_tree()), (NODE_0, in_tree("NoSchedule"))], NOW)
+    assert (twice.devices, twice.pools, twice.allocated) == (2, 1, 1)
+    assert twice.pods == {"u-0"}
+    assert not twice.kept
+
+
+def test_drivers_are_counted_by_name() -> None:
+    other = DeviceSelector("other.example.com")
+    both = joint_impact(TWO_NODES, [(NODE_1, in_tree()), (other, in_tree())], NOW)
+    assert (both.devices, both.pools, both.drivers) == (3, 2, 2)
+    nothing = joint_impact(TWO_NODES, [(DeviceSelector("gone.example.com"), in_tree()), (NODE_1, in_tree())], NOW)
+    assert (nothing.devices, nothing.pools, nothing.drivers) == (2, 1, 1)
+    absent = joint_impact(TWO_NODES, [(DeviceSelector(DRIVER, "node-0", "gpu-9"), in_tree()), (NODE_1, in_tree())], NOW)
+    assert (absent.devices, absent.pools) == (2, 1)
+
+
+def test_pools_that_are_not_published_in_full_are_named() -> None:
+    cluster = inventory_of(
+        pool_slice("gpu-0", name="a", pool="node-0", count=2), pool_slice("gpu-0", name="b", pool="node-1", count=2)
+    )
+    found = joint_impact(cluster, [(NODE_1, in_tree()), (NODE_0, in_tree())], NOW)
+    assert found.incomplete_pools == ((DRIVER, "node-0"), (DRIVER, "node-1"))
+    assert joint_impact(cluster, [(NODE_1, in_tree()), (NODE_1, ours())], NOW).incomplete_pools == ((DRIVER, "node-1"),)

@@ -111,6 +111,13 @@ class Cluster:
         self._seen: set[DeviceTaint] = set()
         self.publish(*slices)
 
+    @classmethod
+    def after(cls, *slices: ResourceSlice, reactions: tuple[Reaction, ...] = (make_reaction(),)) -> Cluster:
+        """With these slices, after a pass at NOW."""
+        cluster = cls(*slices, reactions=reactions)
+        cluster.go()
+        return cluster
+
     def publish(self, *slices: ResourceSlice) -> None:
         self.slices |= {value.meta.name: value for value in slices}
 
@@ -146,8 +153,9 @@ class Cluster:
         self.sights = FirstSights()
         self._seen |= {taint for value in self.slices.values() for taint in _taints_of(value)}
 
-    def go(self, seconds: float = 0.0) -> ReactionPass:
-        """A pass, carried out."""
+    def go(self, seconds: float = 0.0, *slices: ResourceSlice) -> ReactionPass:
+        """A pass so long after NOW, carried out, once these slices were published."""
+        self.publish(*slices)
         result = self.look(seconds)
         self.carry_out(result)
         return result

@@ -37,6 +37,12 @@ def found(memo: FilterMemo, selector: DeviceSelector, pools: Pools, classes: Any
     return None if names is None else {pool: sorted(each) for (_, pool), each in names.items()}
 
 
+def known(memo: FilterMemo, selector: DeviceSelector, pools: Pools) -> bool:
+    """Whether nothing is left to do for it."""
+    once = iter([True, False])
+    return memo.selected(selector, {}, pools, lambda: next(once)) is not None
+
+
 def steps(memo: FilterMemo, pools: Pools) -> int:
     """How many it takes until nothing is left."""
     number = 0
@@ -116,13 +122,7 @@ def test_only_so_many_filters_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     for each in (a, b, a, c):
         assert found(memo, each, pools) is not None
 
-    def known(selector: DeviceSelector) -> bool:
-        once = iter([True, False])
-        return memo.selected(selector, {}, pools, lambda: next(once)) is not None
-
-    assert known(a)
-    assert known(c)
-    assert not known(b)
+    assert [known(memo, each, pools) for each in (a, c, b)] == [True, True, False]
 
 
 def test_only_so_many_pools_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,27 +130,21 @@ def test_only_so_many_pools_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
     pools, memo = pools_of(rack(), rack("node-1")), FilterMemo()
     a, b, c = (select(f"{FIRST} && {number} == {number}") for number in range(3))
 
-    def known(selector: DeviceSelector) -> bool:
-        once = iter([True, False])
-        return memo.selected(selector, {}, pools, lambda: next(once)) is not None
-
     assert memo.selected(a, {}, pools, lambda: False) is None
     steps(memo, pools)
     found(memo, b, pools)
-    assert known(a)
+    assert known(memo, a, pools)
     pools.apply(rack("node-1"), None)
-    found(memo, a, pools)
-    found(memo, b, pools)
-    found(memo, c, pools)
-    assert (known(a), known(b), known(c)) == (True, True, True), "three pools by now"
+    for each in (a, b, c):
+        found(memo, each, pools)
+    assert all(known(memo, each, pools) for each in (a, b, c)), "three pools by now"
     pools.apply(None, rack("node-2"))
     found(memo, a, pools)
     found(memo, b, pools)
-    assert (known(a), known(b)) == (True, True)
-    assert not known(c)
+    assert [known(memo, each, pools) for each in (a, b, c)] == [True, True, False]
     monkeypatch.setattr(filter_memo, "POOLS_MOST", 1)
     found(memo, c, pools)
-    assert known(c), "what was asked last"
+    assert known(memo, c, pools), "what was asked last"
 
 
 def test_only_so_many_characters_of_expressions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

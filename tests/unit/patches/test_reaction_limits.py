@@ -45,17 +45,14 @@ def test_those_whose_taints_lasted_longest_come_first() -> None:
 
 def test_of_taints_that_lasted_as_long_the_names_decide() -> None:
     sick = make_slice({f"gpu-{number}": (make_signal(),) for number in (2, 0, 1)})
-    cluster = Cluster(sick, reactions=(limited(1),))
-    cluster.go()
+    cluster = Cluster.after(sick, reactions=(limited(1),))
     assert cluster.closed == {"node-1/gpu-0"}
 
 
 def test_what_is_left_over_is_done_when_there_is_room_again() -> None:
-    cluster = Cluster(row(600, 500), reactions=(limited(1),))
-    cluster.go()
+    cluster = Cluster.after(row(600, 500), reactions=(limited(1),))
     assert cluster.go().write == ()
-    cluster.publish(row(None, 500))
-    cluster.go()
+    cluster.go(0, row(None, 500))
     gone = cluster.go(MINUTES_5)
     assert (len(gone.delete), gone.write) == (1, ())  # the first is there until it is seen to be gone
     assert len(cluster.go(MINUTES_5).write) == 1
@@ -102,8 +99,7 @@ def test_rules_of_other_reactions_count() -> None:
 
 
 def test_a_limit_that_is_lowered_takes_nothing_back() -> None:
-    cluster = Cluster(row(600, 500), reactions=(limited(2),))
-    cluster.go()
+    cluster = Cluster.after(row(600, 500), reactions=(limited(2),))
     cluster.reactions = (limited(1),)
     result = cluster.go()
     assert (result.write, result.delete) == ((), ())
@@ -111,21 +107,17 @@ def test_a_limit_that_is_lowered_takes_nothing_back() -> None:
 
 
 def test_rules_of_pools_that_are_not_published_in_full_count() -> None:
-    cluster = Cluster(row(600), reactions=(limited(1),))
-    cluster.go()
+    cluster = Cluster.after(row(600), reactions=(limited(1),))
     cluster.publish(make_slice({"gpu-0": ()}, slices=2))
-    cluster.publish(make_slice({"gpu-0": (make_signal(),)}, pool="node-2"))
-    (outcome,) = cluster.go().outcomes
+    (outcome,) = cluster.go(0, make_slice({"gpu-0": (make_signal(),)}, pool="node-2")).outcomes
     assert (outcome.held_back, outcome.unpublished, outcome.devices) == (1, 1, 1)
     assert cluster.closed == {"node-1/gpu-0"}
 
 
 def test_rule_for_a_device_that_no_slice_shows_takes_no_place() -> None:
-    cluster = Cluster(row(600), reactions=(limited(1),))
-    cluster.go()
+    cluster = Cluster.after(row(600), reactions=(limited(1),))
     cluster.withdraw()
-    cluster.publish(make_slice({"gpu-0": (make_signal(),)}, pool="node-2"))
-    result = cluster.go()
+    result = cluster.go(0, make_slice({"gpu-0": (make_signal(),)}, pool="node-2"))
     assert (len(result.delete), result.outcomes[0].held_back) == (1, 0)
     assert cluster.closed == {"node-2/gpu-0"}
 
@@ -135,8 +127,7 @@ BOTH = make_slice({"gpu-0": (make_signal(900), make_signal(600, "", HEAT)), "gpu
 
 @pytest.mark.parametrize(("limit", "level"), [(1, ReactionLevel.CLOSE), (2, ReactionLevel.EMPTY)])
 def test_a_reaction_above_its_limit_tightens_no_rule(limit: int, level: ReactionLevel) -> None:
-    cluster = Cluster(BOTH, reactions=(make_reaction(),))
-    cluster.go()
+    cluster = Cluster.after(BOTH, reactions=(make_reaction(),))
     cluster.reactions = (make_reaction(), limited(limit, "heat", key=HEAT, evict=True))
     cluster.go()
     result = cluster.go(MINUTES_5)
@@ -148,8 +139,7 @@ def test_a_reaction_above_its_limit_tightens_no_rule(limit: int, level: Reaction
 
 
 def test_a_reason_that_tightens_nothing_needs_no_room() -> None:
-    cluster = Cluster(BOTH, reactions=(make_reaction(evict=True),))
-    cluster.go()
+    cluster = Cluster.after(BOTH, reactions=(make_reaction(evict=True),))
     cluster.reactions = (make_reaction(evict=True), limited(1, "heat", key=HEAT, evict=True))
     cluster.go()
     result = cluster.go(MINUTES_5)
@@ -160,18 +150,15 @@ def test_a_reason_that_tightens_nothing_needs_no_room() -> None:
 def test_a_new_reason_has_room_only_for_what_the_others_still_do() -> None:
     """The hard reason ends in the pass in which another hard one is due, above its limit."""
     hard, late = make_reaction(evict=True), limited(1, "heat", key=HEAT, evict=True, for_seconds=1200)
-    cluster = Cluster(BOTH, reactions=(hard, late))
-    cluster.go()
-    cluster.publish(make_slice({"gpu-0": (make_signal(600, "", HEAT),), "gpu-1": (make_signal(800),)}))
-    cluster.go(0)
+    cluster = Cluster.after(BOTH, reactions=(hard, late))
+    cluster.go(0, make_slice({"gpu-0": (make_signal(600, "", HEAT),), "gpu-1": (make_signal(800),)}))
     result = cluster.go(600)
     assert len(result.delete) == 1
     assert result.outcomes[1].held_back == 1
 
 
 def test_a_policy_that_asks_for_more_is_limited_as_well() -> None:
-    cluster = Cluster(row(600, 500), reactions=(limited(2),))
-    cluster.go()
+    cluster = Cluster.after(row(600, 500), reactions=(limited(2),))
     cluster.reactions = (limited(1, evict=True),)
     result = cluster.go()
     assert (result.write, result.delete) == ((), ())
@@ -184,8 +171,7 @@ def test_a_policy_that_asks_for_more_is_limited_as_well() -> None:
 def test_a_rule_does_no_less_than_before_while_more_is_forbidden() -> None:
     """One reason is noted for more than the other asks for, and the policy now asks even more of it."""
     mild, hard = make_reaction(), make_reaction(name="heat", key=HEAT, evict=True)
-    cluster = Cluster(BOTH, reactions=(mild, hard))
-    cluster.go()
+    cluster = Cluster.after(BOTH, reactions=(mild, hard))
     cluster.reactions = (mild, limited(1, "heat", key=HEAT, effect="NoExecute"))
     assert cluster.go().write == ()
 

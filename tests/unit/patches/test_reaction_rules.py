@@ -46,8 +46,7 @@ HEAT = "gpu.example.com/heat"
 )
 @pytest.mark.parametrize("published", [True, False])
 def test_a_reaction_that_the_policy_no_longer_has_ends_at_once(reactions: tuple[()], published: bool) -> None:  # noqa: FBT001
-    cluster = Cluster(SICK)
-    cluster.go()
+    cluster = Cluster.after(SICK)
     if not published:
         cluster.withdraw()
     cluster.reactions = reactions
@@ -57,8 +56,7 @@ def test_a_reaction_that_the_policy_no_longer_has_ends_at_once(reactions: tuple[
 
 
 def test_a_reaction_of_another_name_takes_the_rule_over_without_a_gap() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
+    cluster = Cluster.after(SICK)
     cluster.reactions = (make_reaction(name="other"),)
     result = cluster.go()
     assert result.delete == ()
@@ -74,8 +72,7 @@ def test_a_reaction_that_does_more_or_less_changes_its_rules() -> None:
 
 
 def test_what_is_as_it_should_be_is_not_written_again() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
+    cluster = Cluster.after(SICK)
     result = cluster.go(10**6)
     assert (result.write, result.delete) == ((), ())
     assert len(result.rules) == 1
@@ -226,8 +223,7 @@ def test_a_rule_that_is_being_deleted_is_left_alone_and_its_device_counts_once()
     cluster = Cluster(SICK, reactions=(make_reaction(evict=True, max_devices=1),))
     (rule,) = written(cluster.go())
     cluster.rules[rule.name] = structs.replace(cluster.rules[rule.name], deleting=True)
-    cluster.publish(make_slice({"gpu-0": (make_signal(),), "gpu-1": (make_signal(301),)}))
-    result = cluster.go()
+    result = cluster.go(0, make_slice({"gpu-0": (make_signal(),), "gpu-1": (make_signal(301),)}))
     (write,) = result.write
     assert (write.rule.name, write.creates, result.delete) == (f"{rule.name}-2", True, ())
     assert (write.rule.reasons, write.rule.level) == (rule.reasons, rule.level)
@@ -302,8 +298,7 @@ def test_notes_on_a_real_rule_make_it_no_harder_than_the_taint_that_is_there(the
     claimed = structs.replace(rule, reasons=(ReactionReason(ReasonId("heat", HEAT), "", NOW), *rule.reasons))
     cluster.rules[rule.name] = stored(claimed)
     young = (make_signal(10, "", HEAT),) if there else ()
-    cluster.publish(make_slice({"gpu-0": (make_signal(), *young), "gpu-1": ()}))
-    result = cluster.go()
+    result = cluster.go(0, make_slice({"gpu-0": (make_signal(), *young), "gpu-1": ()}))
     assert [each.level for each in result.rules] == [ReactionLevel.CLOSE]
     assert result.next_seconds == (290.0 if there else 300.0)
     assert [each.level for each in cluster.go(290).rules] == [ReactionLevel.EMPTY if there else ReactionLevel.CLOSE]

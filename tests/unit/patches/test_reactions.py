@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from webhook.api.slices import SliceTaint
 from webhook.patches.reactions import quiet_seconds
 from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReasonId
 from webhook.policy.limits import ReactionLevel, may_come_of_reactions, reaction_rule_name
+
+if TYPE_CHECKING:
+    from webhook.api.slices import ResourceSlice
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
 WELL = make_slice({"gpu-0": (), "gpu-1": ()})
@@ -99,7 +103,7 @@ def test_a_taint_that_was_gone_has_to_last_again() -> None:
     assert cluster.look().next_seconds == 100
     cluster.publish(WELL)
     assert cluster.look(10).next_seconds is None
-    cluster.publish(back(20))  # type: ignore[arg-type]
+    cluster.publish(back(20))
     assert cluster.look(20).next_seconds == MINUTES_5
 
 
@@ -151,38 +155,35 @@ def test_other_taints_are_no_signals(taint: object) -> None:
     assert cluster.look().outcomes[0].waiting == 0
 
 
+BESIDE = (SliceTaint("gpu-1", make_signal()), SliceTaint("gpu-9", make_signal()), SliceTaint("", make_signal()))
+MATCHING = make_reaction(key="gpu.example.com/*", value="4?", signal_effect="NoSchedule", evict=True)
+
+
+@pytest.mark.parametrize(
+    ("slices", "closed"),
+    [
+        pytest.param([make_slice({"gpu-0": (make_signal(),)}, driver="other.example.com")], set(), id="another driver"),
+        pytest.param(
+            [make_slice({"gpu-0": (make_signal(),) if at % 2 else ()}, f"node-{at}") for at in range(4)],
+            {"node-1/gpu-0", "node-3/gpu-0"},
+            id="a pool without taints hides no other",
+        ),
+        pytest.param(
+            [make_slice({"gpu-0": (), "gpu-1": ()}, beside=BESIDE)], {"node-1/gpu-1"}, id="beside: for its device only"
+        ),
+        pytest.param([SICK, make_slice({"gpu-0": ()}, generation=2, name="newer")], set(), id="the newest generation"),
+        pytest.param([make_slice({"gpu-0": (make_signal(),)}, slices=2)], {"node-1/gpu-0"}, id="not there in full"),
+        pytest.param([make_slice({"gpu-0": (make_signal(),)}, pool="", name="a")], set(), id="a pool without a name"),
+        pytest.param([make_slice({"": (make_signal(),)})], set(), id="a device without a name: it would select more"),
+    ],
+)
+def test_signals_close_the_devices_that_they_name(slices: list[ResourceSlice], closed: set[str]) -> None:
+    assert Cluster.after(*slices).closed == closed
+
+
 def test_patterns_select_keys_and_values() -> None:
-    reaction = make_reaction(key="gpu.example.com/*", value="4?", signal_effect="NoSchedule", evict=True)
     sick = make_slice({"gpu-0": (make_signal(effect="NoSchedule"),), "gpu-1": (make_signal(),)})
-    cluster = Cluster(sick, reactions=(reaction,))
-    cluster.go()
-    assert cluster.closed == {"node-1/gpu-0"}
-
-
-def test_devices_of_other_drivers_are_left_alone() -> None:
-    other = make_slice({"gpu-0": (make_signal(),)}, driver="other.example.com")
-    assert Cluster(other).look().rules == ()
-    assert Cluster(other, SICK).look().outcomes[0].devices == 1
-
-
-def test_a_pool_without_taints_hides_no_other() -> None:
-    pools = [make_slice({"gpu-0": (make_signal(),) if at % 2 else ()}, f"node-{at}") for at in range(4)]
-    cluster = Cluster(*pools)
-    cluster.go()
-    assert cluster.closed == {"node-1/gpu-0", "node-3/gpu-0"}
-
-
-def test_a_taint_beside_the_devices_is_for_the_device_of_that_name_only() -> None:
-    beside = (SliceTaint("gpu-1", make_signal()), SliceTaint("gpu-9", make_signal()), SliceTaint("", make_signal()))
-    cluster = Cluster(make_slice({"gpu-0": (), "gpu-1": ()}, beside=beside))
-    cluster.go()
-    assert cluster.closed == {"node-1/gpu-1"}
-
-
-@pytest.mark.parametrize(("pool", "device"), [("", "gpu-0"), ("node-1", "")])
-def test_a_device_that_is_not_named_in_full_gets_no_rule(pool: str, device: str) -> None:
-    """A rule for it would select more than it."""
-    assert Cluster(make_slice({device: (make_signal(),)}, pool=pool, name="a")).look().rules == ()
+    assert Cluster.after(sick, reactions=(MATCHING,)).closed == {"node-1/gpu-0"}
 
 
 def test_of_several_taints_of_one_key_the_one_that_was_seen_first_counts() -> None:
@@ -192,22 +193,9 @@ def test_of_several_taints_of_one_key_the_one_that_was_seen_first_counts() -> No
         assert rule.reasons == (ReactionReason(XID, "3", ago(400)),)
 
 
-def test_only_the_newest_generation_is_looked_at() -> None:
-    newer = make_slice({"gpu-0": ()}, generation=2, name="newer")
-    assert Cluster(SICK, newer).look().rules == ()
-
-
-def test_a_pool_that_is_not_published_in_full_gives_signals() -> None:
-    cluster = Cluster(make_slice({"gpu-0": (make_signal(),)}, slices=2))
-    cluster.go()
-    assert cluster.closed == {"node-1/gpu-0"}
-
-
 def test_the_rule_goes_when_the_taint_has_been_gone_for_as_long() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    result = cluster.go(10)
+    cluster = Cluster.after(SICK)
+    result = cluster.go(10, WELL)
     assert result.next_seconds == MINUTES_5
     assert result.write[0].rule.reasons == (ReactionReason(XID, "48", ago(300), clear=NOW + timedelta(seconds=10)),)
     assert (result.outcomes[0].active, result.outcomes[0].quiet) == (0, 1)
@@ -221,54 +209,47 @@ def test_the_rule_goes_when_the_taint_has_been_gone_for_as_long() -> None:
 
 
 def test_part_of_a_second_does_not_shorten_the_quiet_time() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    assert cluster.go(10.25).next_seconds == MINUTES_5 + 0.75
+    cluster = Cluster.after(SICK)
+    assert cluster.go(10.25, WELL).next_seconds == MINUTES_5 + 0.75
     assert cluster.look(10.25 + MINUTES_5).delete == ()
     assert len(cluster.look(11 + MINUTES_5).delete) == 1
 
 
 @pytest.mark.parametrize("slices", [1, 2], ids=["complete", "incomplete"])
 def test_a_device_that_no_slice_of_its_pool_lists_has_no_rule(slices: int) -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(make_slice({"gpu-1": ()}, slices=slices))
-    assert cluster.go().delete
+    cluster = Cluster.after(SICK)
+    assert cluster.go(0, make_slice({"gpu-1": ()}, slices=slices)).delete
     assert cluster.closed == set()
 
 
 def test_a_pool_that_is_gone_has_no_rules() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
+    cluster = Cluster.after(SICK)
     cluster.withdraw()
     assert len(cluster.go().delete) == 1
     assert cluster.closed == set()
 
 
-@pytest.mark.parametrize("left", ["too few slices", "a newer generation in part"])
-def test_a_pool_that_is_not_there_in_full_keeps_its_rules(left: str) -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    if left == "too few slices":
-        cluster.publish(make_slice({"gpu-0": ()}, slices=2))
-    else:
-        cluster.publish(WELL, make_slice({"gpu-0": ()}, generation=2, slices=2, name="newer"))
-    result = cluster.go(10**6)
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param([make_slice({"gpu-0": ()}, slices=2)], id="too few slices"),
+        pytest.param(
+            [WELL, make_slice({"gpu-0": ()}, generation=2, slices=2, name="newer")], id="a newer generation in part"
+        ),
+    ],
+)
+def test_a_pool_that_is_not_there_in_full_keeps_its_rules(left: list[ResourceSlice]) -> None:
+    result = Cluster.after(SICK).go(10**6, *left)
     assert (result.write, result.delete, result.next_seconds) == ((), (), None)
     assert len(result.rules) == 1
     assert (result.outcomes[0].unpublished, result.outcomes[0].quiet) == (1, 0)
 
 
 def test_quiet_time_begins_again_when_the_pool_is_back() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    cluster.go(0)
-    cluster.publish(make_slice({"gpu-0": ()}, slices=2))
-    cluster.go(200)
-    cluster.publish(WELL)
-    assert cluster.go(400).delete == ()
+    cluster = Cluster.after(SICK)
+    cluster.go(0, WELL)
+    cluster.go(200, make_slice({"gpu-0": ()}, slices=2))
+    assert cluster.go(400, WELL).delete == ()
     assert cluster.go(400 + MINUTES_5 - 1).delete == ()
     assert len(cluster.go(400 + MINUTES_5).delete) == 1
 
@@ -297,35 +278,28 @@ def test_no_return_that_is_counted_is_beyond_the_longest_quiet_time() -> None:
     assert quiet_seconds(make_reaction(for_seconds=0), RETURNS_MAX - 1) < 3600
 
 
-def back(seconds: float) -> object:
+def back(seconds: float) -> ResourceSlice:
     """The taint added again, so long after NOW."""
     return make_slice({"gpu-0": (make_signal(-seconds),), "gpu-1": ()})
 
 
 def test_a_taint_that_returns_in_the_quiet_time_keeps_the_rule_and_doubles_it() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    cluster.go(0)
-    cluster.publish(back(100))  # type: ignore[arg-type]
-    result = cluster.go(100)
+    cluster = Cluster.after(SICK)
+    cluster.go(0, WELL)
+    result = cluster.go(100, back(100))
     assert result.rules[0].reasons == (ReactionReason(XID, "48", NOW + timedelta(seconds=100), returns=1),)
     assert result.outcomes[0].active == 1
-    cluster.publish(WELL)
-    cluster.go(200)
+    cluster.go(200, WELL)
     assert cluster.go(200 + 2 * MINUTES_5 - 1).delete == ()
     assert len(cluster.go(200 + 2 * MINUTES_5).delete) == 1
 
 
 @pytest.mark.parametrize(("added", "kept"), [(299, True), (300, False)])
 def test_a_taint_that_returns_after_the_quiet_time_has_to_last_again(added: float, kept: bool) -> None:  # noqa: FBT001
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    cluster.go(0)
+    cluster = Cluster.after(SICK)
+    cluster.go(0, WELL)
     cluster.go(added)
-    cluster.publish(back(added))  # type: ignore[arg-type]
-    result = cluster.go(added + 200)
+    result = cluster.go(added + 200, back(added))
     assert bool(result.rules) is kept
     assert (result.outcomes[0].active, result.outcomes[0].waiting) == ((1, 0) if kept else (0, 1))
     if not kept:
@@ -334,52 +308,41 @@ def test_a_taint_that_returns_after_the_quiet_time_has_to_last_again(added: floa
 
 
 def test_a_taint_that_returned_while_no_process_was_there_keeps_the_rule() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    cluster.go(0)
-    cluster.publish(back(4000))  # type: ignore[arg-type]
+    cluster = Cluster.after(SICK)
+    cluster.go(0, WELL)
+    cluster.publish(back(4000))
     cluster.restart()
     assert cluster.go(5000).rules[0].reasons == (ReactionReason(XID, "48", NOW + timedelta(seconds=5000), returns=1),)
 
 
 def test_returns_are_counted_up_to_a_bound() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
+    cluster = Cluster.after(SICK)
     for number in range(2 * RETURNS_MAX):
-        cluster.publish(WELL)
-        cluster.go(10 * number)
-        cluster.publish(back(10 * number + 5))  # type: ignore[arg-type]
-        (rule,) = cluster.go(10 * number + 5).rules
+        cluster.go(10 * number, WELL)
+        (rule,) = cluster.go(10 * number + 5, back(10 * number + 5)).rules
         assert rule.reasons[0].returns == min(number + 1, RETURNS_MAX)
 
 
 def test_a_taint_that_is_there_without_a_time_keeps_its_rule() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(make_slice({"gpu-0": (make_signal(None),)}))
-    result = cluster.go(10**6)
+    cluster = Cluster.after(SICK)
+    result = cluster.go(10**6, make_slice({"gpu-0": (make_signal(None),)}))
     assert result.rules[0].reasons == (ReactionReason(XID, "48", ago(300)),)
     assert result.outcomes[0].waiting == 0
-    cluster.publish(WELL)
-    cluster.go(0)
-    cluster.publish(make_slice({"gpu-0": (make_signal(None),)}))
-    assert cluster.go(100).rules[0].reasons[0].returns == 1
+    cluster.go(0, WELL)
+    assert cluster.go(100, make_slice({"gpu-0": (make_signal(None),)})).rules[0].reasons[0].returns == 1
 
 
 def test_another_value_of_the_key_is_no_return() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(make_slice({"gpu-0": (make_signal(1, "63"),)}))
-    assert cluster.go().rules[0].reasons == (ReactionReason(XID, "63", ago(1)),)
+    cluster = Cluster.after(SICK)
+    assert cluster.go(0, make_slice({"gpu-0": (make_signal(1, "63"),)})).rules[0].reasons == (
+        ReactionReason(XID, "63", ago(1)),
+    )
     assert cluster.go().write == ()
 
 
 def test_a_time_from_a_clock_that_runs_ahead_does_not_hold_a_rule_for_long() -> None:
-    cluster = Cluster(SICK)
-    cluster.go()
-    cluster.publish(WELL)
-    cluster.go(10**6)
+    cluster = Cluster.after(SICK)
+    cluster.go(10**6, WELL)
     assert cluster.go(0).next_seconds == MINUTES_5
     assert len(cluster.go(MINUTES_5).delete) == 1
 
@@ -406,12 +369,10 @@ def test_the_rule_goes_with_the_last_reason_and_gets_milder_with_the_hardest() -
         make_slice({"gpu-0": (make_signal(), make_signal(600, "", HEAT))}), reactions=(make_reaction(), HOT)
     )
     cluster.go()
-    cluster.publish(SICK)
-    assert cluster.go(0).rules[0].level is ReactionLevel.EMPTY
+    assert cluster.go(0, SICK).rules[0].level is ReactionLevel.EMPTY
     (rule,) = cluster.go(MINUTES_5).rules
     assert (rule.level, [each.id for each in rule.reasons]) == (ReactionLevel.CLOSE, [XID])
-    cluster.publish(WELL)
-    cluster.go(MINUTES_5)
+    cluster.go(MINUTES_5, WELL)
     assert len(cluster.go(2 * MINUTES_5).delete) == 1
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from webhook.flowcontrol import rates
 from webhook.flowcontrol.rates import Backoff
 
 
@@ -30,3 +33,15 @@ def test_wait_stays_a_number_after_very_many_failures() -> None:
     backoff = Backoff(0.5, 30.0, lambda: 0.5)
     backoff.failures = 10**6
     assert backoff.next_seconds() == 22.5
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
+def test_seconds_are_those_since_the_machine_was_started() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= rates.boottime_seconds() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_seconds_are_monotonic_where_there_is_no_such_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "_BOOTTIME", None)
+    before = time.monotonic()
+    assert before <= rates.boottime_seconds() <= time.monotonic()
