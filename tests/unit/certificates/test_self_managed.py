@@ -269,9 +269,7 @@ def open_files() -> Iterator[str]:
 
 @pytest.mark.parametrize("memory", [True, False], ids=["Linux", "elsewhere"])
 def test_pair_is_loaded_without_leaving_a_file(
-    memory: bool,  # noqa: FBT001 -- a table's column
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, memory: bool
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     if not memory:

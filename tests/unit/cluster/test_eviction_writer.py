@@ -112,7 +112,7 @@ async def test_answers_are_taken_for(reply: Reply, expected: EvictionResult) -> 
         ("The disruption budget web needs 3 healthy pods and has 2 currently", False),
     ],
 )
-async def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(cause: str, pending: bool) -> None:  # noqa: FBT001
+async def test_budget_that_is_not_processed_yet_is_told_from_one_that_refuses(cause: str, *, pending: bool) -> None:
     """Only the cause's message differs: createTooManyRequestsError and checkAndDecrement."""
     details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": cause}]}
     async with Peer() as peer, acting_cluster(peer) as cluster:
@@ -155,7 +155,7 @@ async def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None
     + [(Answer(status(code, "no"), code), False) for code in (403, 409, 429)]
     + [(Answer(status(500, f"{REFUSAL}not now"), 500), False)],
 )
-async def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  # noqa: FBT001
+async def test_who_got_no_answer_cannot_be_sure(reply: Reply, *, unsure: bool) -> None:
     async with Peer() as peer, acting_cluster(peer) as cluster:
         for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
             peer.answers.append(reply)
@@ -179,7 +179,7 @@ def found(**metadata: str) -> Answer:
     ],
     ids=["there", "on its way out", "namesake", "gone", "it cannot be told", "says a load balancer"],
 )
-async def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: Reply, needed: bool) -> None:  # noqa: FBT001
+async def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: Reply, *, needed: bool) -> None:
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(reply)
         assert await writer(cluster).prepare(POD, delete=False, unsure=True) is needed

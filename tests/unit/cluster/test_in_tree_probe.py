@@ -71,7 +71,7 @@ WRITTEN: Final = (IN_TREE_MANAGER, "status", ["EvictionInProgress"])
         pytest.param(Rules(*WRITTEN[:2], ["Ready"]), InTree.ABSENT, True, id="another condition"),
     ],
 )
-async def test_canary(rules: Rules, expected: InTree, deleted: bool) -> None:  # noqa: FBT001
+async def test_canary(rules: Rules, expected: InTree, *, deleted: bool) -> None:
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.otherwise = rules
         assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is expected
@@ -124,7 +124,7 @@ async def test_canary_is_deleted_though_whoever_looks_is_cancelled_again_and_aga
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_canary_that_may_have_been_made_is_deleted(cancelled: bool) -> None:  # noqa: FBT001
+async def test_canary_that_may_have_been_made_is_deleted(*, cancelled: bool) -> None:
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.otherwise = rules = Rules()
         peer.answers.append(Silence() if cancelled else Drop())

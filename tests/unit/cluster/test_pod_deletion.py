@@ -146,7 +146,9 @@ async def test_both_ways_name_the_version_that_was_seen_and_a_dry_run_names_none
 
 
 @pytest.mark.parametrize("held", [True, False])
-async def test_pod_whose_hold_shows_in_the_answer_to_the_patch_is_not_deleted_unless_that_was_known(held: bool) -> None:  # noqa: FBT001
+async def test_pod_whose_hold_shows_in_the_answer_to_the_patch_is_not_deleted_unless_that_was_known(
+    *, held: bool
+) -> None:
     held_pod = Answer(
         {"kind": "Pod", "metadata": {"uid": "u1", "resourceVersion": "8", "annotations": {HOLD: "debugging"}}}
     )
@@ -178,7 +180,7 @@ async def test_pod_that_is_not_to_go_any_more_is_neither_marked_nor_deleted(afte
         ("something else", False),
     ],
 )
-async def test_conflict_about_the_version_is_told_from_others(text: str, changed: bool) -> None:  # noqa: FBT001
+async def test_conflict_about_the_version_is_told_from_others(text: str, *, changed: bool) -> None:
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.extend([Answer(status(409, text), 409)] * 2)
         for outcome in (

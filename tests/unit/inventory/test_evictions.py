@@ -154,7 +154,7 @@ def test_eviction_is_due_after_as_many_seconds_as_are_tolerated(seconds: int, du
 
 
 @pytest.mark.parametrize(("owner", "goes"), [("uid-pod", True), ("uid-of-another", False)])
-def test_claim_for_extended_resources_counts_only_for_the_pod_it_was_made_for(owner: str, goes: bool) -> None:  # noqa: FBT001 -- a table's
+def test_claim_for_extended_resources_counts_only_for_the_pod_it_was_made_for(owner: str, *, goes: bool) -> None:
     made = claim("pod", owner=owner, extended=True)
     found = Watched(made, pod(claims=(), extended_claim="pod-claim"), rule()).of()
     assert (found is not None) is goes
@@ -172,7 +172,7 @@ def test_pod_with_extended_resources_goes_whoever_evicts(evictor: Evictor) -> No
 
 
 @pytest.mark.parametrize("generated", [True, False], ids=["from a template", "named"])
-def test_claim_that_a_pod_names_evicts_it_whatever_the_claim_says_of_itself(generated: bool) -> None:  # noqa: FBT001
+def test_claim_that_a_pod_names_evicts_it_whatever_the_claim_says_of_itself(*, generated: bool) -> None:
     """E-16: the in-tree controller goes by the pod; so the annotation neither protects a pod nor gives it to us."""
     forged = (claim(extended=True), pod(claims=(PodClaim("pod-claim", generated=generated),)), rule())
     assert Watched(*forged, scope=EvictionScope(Evictor.IN_TREE)).of() is not None
@@ -250,7 +250,7 @@ def test_claim_touches_the_pods_that_name_it() -> None:
         ("None", False, set()),
     ],
 )
-def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> None:  # noqa: FBT001
+def test_rules_that_are_ours(effect: str, expected: set[str], *, evict: bool) -> None:
     scopes = {"no_execute": EvictionScope(Evictor.OURS), "asked": EvictionScope(None, asked=True)}
     assert {name for name, scope in scopes.items() if is_ours(rule(effect=effect, evict=evict), scope)} == expected
 
@@ -265,7 +265,7 @@ def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> No
         (DeviceSelector(unknown=(("all", "true"),)), False),
     ],
 )
-def test_selectors_that_can_be_judged(selector: DeviceSelector | None, expected: bool) -> None:  # noqa: FBT001
+def test_selectors_that_can_be_judged(selector: DeviceSelector | None, *, expected: bool) -> None:
     assert can_judge(selector) is expected
 
 
@@ -284,7 +284,7 @@ def would(watched: Watched, *, taint: Taint = HARD, names: DeviceNames = ANYWHER
     ],
     ids=str,
 )
-def test_taint_would_evict_the_users_of_its_devices(names: DeviceNames, hit: bool) -> None:  # noqa: FBT001 -- a table's
+def test_taint_would_evict_the_users_of_its_devices(names: DeviceNames, *, hit: bool) -> None:
     assert would(Watched(claim(devices=("gpu-0", "gpu-1")), pod()), names=names) is hit
     assert not would(Watched(claim(devices=("gpu-0", "gpu-1")), pod(node_name="")), names=names)
     assert not would(Watched(claim(devices=()), pod()), names=names)
@@ -301,11 +301,8 @@ def test_taint_would_evict_the_users_of_its_devices(names: DeviceNames, hit: boo
     ids=["later", "never", "extended resources", "extended resources, in-tree"],
 )
 def test_taint_would_evict_those_who_do_not_tolerate_it_for_ever(
-    tolerations: tuple,  # type: ignore[type-arg]
-    extended: bool,  # noqa: FBT001 -- a table's
-    evictor: Evictor,
-    hit: bool,  # noqa: FBT001
-) -> None:
+    tolerations: tuple, evictor: Evictor, *, extended: bool, hit: bool
+) -> None:  # type: ignore[type-arg]
     asking = pod(claims=(), extended_claim="pod-claim") if extended else pod()
     assert would(Watched(claim("pod", *tolerations), asking), taint=Taint(taint(), evictor)) is hit
 

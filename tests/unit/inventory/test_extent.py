@@ -97,10 +97,7 @@ def test_what_cannot_be_judged_is_every_device(selector: Any, expected: DeviceNa
     ],
 )
 def test_extent_holds_names_if_it_has_every_published_device_of_them(
-    named: list[DeviceNames],
-    asked: DeviceNames,
-    driver: str | None,
-    held: bool,  # noqa: FBT001 -- a table's
+    named: list[DeviceNames], asked: DeviceNames, driver: str | None, *, held: bool
 ) -> None:
     assert Extent(named).holds_all(asked, CLUSTER.pools, driver) is held
 
@@ -119,7 +116,7 @@ def test_extent_holds_names_if_it_has_every_published_device_of_them(
     ],
     ids=str,
 )
-def test_extent_holds_a_device_that_one_of_its_names_is_about(named: DeviceNames, held: bool) -> None:  # noqa: FBT001
+def test_extent_holds_a_device_that_one_of_its_names_is_about(named: DeviceNames, *, held: bool) -> None:
     assert Extent([named]).holds(DRIVER, "node-0", "gpu-0") is held
     assert not Extent([]).holds(DRIVER, "node-0", "gpu-0")
 

@@ -93,9 +93,7 @@ def test_pods_of_one_owner_are_a_gang_where_the_profile_says_so() -> None:
     ids=["all", "single", "says nothing", "not known"],
 )
 def test_pods_of_a_pod_group_go_together_unless_it_lets_them_go_one_by_one(
-    namespace: str,
-    mode: str,
-    together: bool,  # noqa: FBT001 -- a table's
+    namespace: str, mode: str, *, together: bool
 ) -> None:
     inventory = Inventory()
     inventory.apply(None, PodGroup(ObjectMeta("crew", namespace=namespace), mode))

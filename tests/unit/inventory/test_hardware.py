@@ -154,7 +154,7 @@ USED: Final = claim("c", on("mig-0"), users=["p"])
         pytest.param(rule("r", None), True, id="one without selector"),
     ],
 )
-def test_what_another_rule_closes_is_out_of_service(stored: DeviceTaintRule, in_service: bool) -> None:  # noqa: FBT001
+def test_what_another_rule_closes_is_out_of_service(stored: DeviceTaintRule, *, in_service: bool) -> None:
     assert ("mig-0" in found(GPU, USED, stored)) is in_service
 
 
@@ -186,7 +186,7 @@ def test_what_is_closed_and_not_allocated_is_out_of_service(weak: DeviceTaintRul
         ("None", "NoSchedule", True),
     ],
 )
-def test_what_a_slice_taints_is_out_of_service(effect: str, new: str, in_service: bool) -> None:  # noqa: FBT001
+def test_what_a_slice_taints_is_out_of_service(effect: str, new: str, *, in_service: bool) -> None:
     tainted = pool_slice(part(FULL), part("mig-0", effect=effect))
     assert bool(found(tainted, USED, new=rule("new", only(FULL), new))) is in_service
     beside = pool_slice(part(FULL), part("mig-0"), beside=[SliceTaint("mig-0", taint(effect))])

@@ -134,10 +134,7 @@ def test_server_decides_on_empty_effects_and_missing_selectors(
     ],
 )
 def test_evictor_of_a_rule(
-    effect: str,
-    evict: bool,  # noqa: FBT001 -- a table's
-    in_tree_evictor: Evictor | None,
-    acting: Evictor | None,
+    effect: str, in_tree_evictor: Evictor | None, acting: Evictor | None, *, evict: bool
 ) -> None:
     """Without the in-tree controller it is us or nobody."""
     asked = rule(effect=effect, evict=evict)
@@ -157,9 +154,7 @@ def test_evictor_of_a_rule(
     ],
 )
 def test_rule_with_evict_leaves_alone_who_tolerates_scheduling(
-    effect: str,
-    toleration: DeviceToleration,
-    stays: bool,  # noqa: FBT001 -- a table's
+    effect: str, toleration: DeviceToleration, *, stays: bool
 ) -> None:
     acting = Taint.of_rule(rule(effect=effect, evict=True), in_tree=True)
     answer = impact(SLICE, claim("a", on("gpu-0", toleration), users=["p"]), acting=acting)

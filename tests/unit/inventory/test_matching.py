@@ -47,7 +47,7 @@ T = DeviceToleration
         pytest.param(T(KEY, "exists"), taint(), False, id="an operator in another case"),
     ],
 )
-def test_toleration_covers_taint(toleration: DeviceToleration, on: DeviceTaint, covered: bool) -> None:  # noqa: FBT001 -- a table's
+def test_toleration_covers_taint(toleration: DeviceToleration, on: DeviceTaint, *, covered: bool) -> None:
     assert tolerates(toleration, on) is covered
 
 
@@ -132,5 +132,5 @@ OTHER = "other"
         pytest.param(DeviceSelector(OTHER, device_class_name="gpu"), False, id="a class and another driver"),
     ],
 )
-def test_selector_selects(selector: DeviceSelector | None, selected: bool) -> None:  # noqa: FBT001 -- a table's
+def test_selector_selects(selector: DeviceSelector | None, *, selected: bool) -> None:
     assert selects(selector, DRIVER, POOL, "gpu-0") is selected

@@ -39,7 +39,7 @@ def test_group_of_a_pod_is_the_one_of_its_namespace() -> None:
 
 
 @pytest.mark.parametrize(("mode", "together"), [(ALL, True), (SINGLE, False), ("", False)])
-def test_mode_says_whether_its_pods_go_together(mode: str, together: bool) -> None:  # noqa: FBT001 -- a parameter
+def test_mode_says_whether_its_pods_go_together(mode: str, *, together: bool) -> None:
     assert goes_with_all(inventory_of(ring(mode)), MEMBER) is together
     assert not goes_with_all(inventory_of(), MEMBER)
 
@@ -48,7 +48,7 @@ def test_mode_says_whether_its_pods_go_together(mode: str, together: bool) -> No
     ("claims", "kept"),
     [([KEPT], True), ([SHARED], True), ([KEPT, OWN], False), ([OWN], False), ([OTHERS], False), ([UNUSED], False)],
 )
-def test_group_keeps_a_pod_only_if_it_keeps_all_of_its_claims(claims: list[ResourceClaim], kept: bool) -> None:  # noqa: FBT001 -- a parameter
+def test_group_keeps_a_pod_only_if_it_keeps_all_of_its_claims(claims: list[ResourceClaim], *, kept: bool) -> None:
     assert keeps_all(inventory_of(ring()), MEMBER, claims) is kept
     assert not keeps_all(inventory_of(), MEMBER, claims), "the group is gone"
 
@@ -71,7 +71,7 @@ def test_companions_are_the_pods_that_have_a_node_and_stay() -> None:
     [(KEPT, True, "ring"), (KEPT, False, ""), (OWN, True, "")],
     ids=["all that is hit is kept", "nothing is hit", "what is hit is the pod's own"],
 )
-def test_holding_group_is_the_one_that_keeps_what_is_hit(held: ResourceClaim, hit: bool, expected: str) -> None:  # noqa: FBT001 -- a parameter
+def test_holding_group_is_the_one_that_keeps_what_is_hit(held: ResourceClaim, expected: str, *, hit: bool) -> None:
     member = structs.replace(pod("a", held.meta.name), pod_group="ring")
     inventory = inventory_of(ring(), member, structs.replace(member, pod_group="", meta=pod("z").meta), held)
     evictions = Evictions(inventory, EvictionScope(Evictor.OURS, asked=True), lambda _: None)

@@ -129,7 +129,7 @@ def agrees(preview: Preview) -> bool:
 @pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule", "None", "Melt"])
 @pytest.mark.parametrize("evict", [False, True])
 @pytest.mark.parametrize("by_in_tree", [False, True])
-def test_rows_are_what_the_figures_count(effect: str, evict: bool, by_in_tree: bool) -> None:  # noqa: FBT001 -- parameters
+def test_rows_are_what_the_figures_count(effect: str, *, evict: bool, by_in_tree: bool) -> None:
     told = 0
     for seed in range(12):
         inventory = some_cluster(seed)
@@ -140,7 +140,7 @@ def test_rows_are_what_the_figures_count(effect: str, evict: bool, by_in_tree: b
 
 
 @pytest.mark.parametrize("by_in_tree", [False, True])
-def test_rows_of_slices_are_what_their_figures_count(by_in_tree: bool) -> None:  # noqa: FBT001 -- a parameter
+def test_rows_of_slices_are_what_their_figures_count(*, by_in_tree: bool) -> None:
     told = 0
     for seed in range(12):
         effects = random.Random(seed)

@@ -31,10 +31,7 @@ def preview(*effects: str, in_tree: bool = True) -> Preview:
     ],
 )
 def test_taints_that_do_nothing_are_simulated_only_if_all_do_nothing(
-    effects: tuple[str, ...],
-    simulated: bool,  # noqa: FBT001 -- a table's
-    devices: list[str],
-    evicted: list[str],
+    effects: tuple[str, ...], devices: list[str], evicted: list[str], *, simulated: bool
 ) -> None:
     found = preview(*effects)
     assert found.simulated is simulated

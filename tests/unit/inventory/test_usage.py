@@ -36,7 +36,7 @@ def test_device_in_use_is_counted_once_however_many_claims_use_it() -> None:
         (Consumer("", "jobs", "j", "1"), False),
     ],
 )
-def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, pod: bool) -> None:  # noqa: FBT001 -- a table's
+def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, *, pod: bool) -> None:
     assert is_pod(consumer) is pod
 
 
@@ -167,9 +167,7 @@ TRAIN = Consumer("scheduling.k8s.io", "podgroups", "train", "uid-of-train")
     ],
 )
 def test_pod_uses_claims_that_are_reserved_for_it_or_its_group(
-    pod: Pod,
-    consumers: list[Consumer],
-    expected: bool,  # noqa: FBT001 -- a table's
+    pod: Pod, consumers: list[Consumer], *, expected: bool
 ) -> None:
     assert uses(pod, claim("a", on("gpu-0"), users=consumers), generated=False) is expected
 
@@ -185,10 +183,7 @@ def test_pod_uses_claims_that_are_reserved_for_it_or_its_group(
     ],
 )
 def test_pod_uses_a_generated_claim_only_if_it_was_made_for_it(
-    pod: Pod,
-    controller: str,
-    group_of_claim: str,
-    expected: bool,  # noqa: FBT001 -- a table's
+    pod: Pod, controller: str, group_of_claim: str, *, expected: bool
 ) -> None:
     reserved = claim("a", on("gpu-0"), users=["uid-of-p"])
     made = structs.replace(reserved, controller_uid=controller, pod_group=group_of_claim)

@@ -35,7 +35,7 @@ FACTS = f'device.attributes["{DRIVER}"]'
         (f"{FACTS}.?serial.hasValue()", False),
     ],
 )
-def test_selector_sees_names_attributes_and_capacity(expression: str, selected: bool) -> None:  # noqa: FBT001 -- a row
+def test_selector_sees_names_attributes_and_capacity(expression: str, *, selected: bool) -> None:
     assert DeviceSelectors()(expression).selects(DEVICE) is selected
 
 

@@ -171,7 +171,7 @@ def test_put_sets_or_takes_away() -> None:
 
 
 @pytest.mark.parametrize("basic", [False, True], ids=["v1", "v1beta1"])
-def test_settings_of_a_device_in_any_version(basic: bool) -> None:  # noqa: FBT001 -- a parameter
+def test_settings_of_a_device_in_any_version(*, basic: bool) -> None:
     content = {"attributes": {"model": ONE, "odd": 1}, "capacity": {ROOM.name: GIB}, "taints": []}
     device = {"name": "gpu-0", "basic": content} if basic else {"name": "gpu-0", **content}
     assert (content_of(device) is device) is not basic
@@ -223,5 +223,5 @@ def test_devices_as_they_were_written() -> None:
         (CAPACITY, {"p": {"validValues": ["1Ki", "2Ki"]}}, {"p": {"validValues": ["1024", "2047"]}}, False),
     ],
 )
-def test_same_to_an_api_server(kind: str, one: Any, other: Any, expected: bool) -> None:  # noqa: FBT001 -- a column
+def test_same_to_an_api_server(kind: str, one: Any, other: Any, *, expected: bool) -> None:
     assert same(kind, one, other) is expected

@@ -178,10 +178,7 @@ OTHER = annotation_of({"gpu-0": {MODEL: Overridden(C, B, B)}})
     ],
 )
 def test_annotation_is_that_of_what_is_sent_if_there_is_one(
-    sent: str,
-    stored: str | None,
-    original: Any,
-    touched: bool,  # noqa: FBT001 -- a column
+    sent: str, stored: str | None, original: Any, *, touched: bool
 ) -> None:
     before = None if stored is None else sliced({MODEL: B}, stored)
     found = arrived(sliced({MODEL: B}, sent), before)

@@ -249,7 +249,7 @@ def fast(rate: int) -> Any:
         ),
     ],
 )
-def test_update_that_can_only_do_less(new: Any, old: Any, less: bool) -> None:  # noqa: FBT001 -- pytest fills it
+def test_update_that_can_only_do_less(new: Any, old: Any, *, less: bool) -> None:
     assert does_no_more(new, old, RATES) is less
 
 

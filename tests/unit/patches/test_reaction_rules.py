@@ -45,7 +45,7 @@ HEAT = "gpu.example.com/heat"
     ],
 )
 @pytest.mark.parametrize("published", [True, False])
-def test_a_reaction_that_the_policy_no_longer_has_ends_at_once(reactions: tuple[()], published: bool) -> None:  # noqa: FBT001
+def test_a_reaction_that_the_policy_no_longer_has_ends_at_once(reactions: tuple[()], *, published: bool) -> None:
     cluster = Cluster.after(SICK)
     if not published:
         cluster.withdraw()
@@ -291,7 +291,7 @@ def test_rule_that_has_the_name_of_a_real_one_is_taken_over_or_worked_around() -
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["taint", "no taint"])
-def test_notes_on_a_real_rule_make_it_no_harder_than_the_taint_that_is_there(there: bool) -> None:  # noqa: FBT001
+def test_notes_on_a_real_rule_make_it_no_harder_than_the_taint_that_is_there(*, there: bool) -> None:
     """Who may change a rule could name a reaction that evicts."""
     cluster = Cluster(SICK, reactions=(make_reaction(), make_reaction(name="heat", key=HEAT, evict=True)))
     (rule,) = written(cluster.go())

@@ -37,7 +37,7 @@ XID = ReasonId("xid", KEY)
 @pytest.mark.parametrize(
     ("seconds", "lasted"), [(MINUTES_5, True), (MINUTES_5 + 1, True), (MINUTES_5 - 1, False), (0, False)], ids=str
 )
-def test_taint_that_lasted_gives_its_device_a_rule(seconds: float, lasted: bool) -> None:  # noqa: FBT001
+def test_taint_that_lasted_gives_its_device_a_rule(seconds: float, *, lasted: bool) -> None:
     cluster = Cluster(make_slice({"gpu-0": (make_signal(seconds),), "gpu-1": ()}))
     result = cluster.go()
     assert cluster.closed == ({"node-1/gpu-0"} if lasted else set())
@@ -295,7 +295,7 @@ def test_a_taint_that_returns_in_the_quiet_time_keeps_the_rule_and_doubles_it() 
 
 
 @pytest.mark.parametrize(("added", "kept"), [(299, True), (300, False)])
-def test_a_taint_that_returns_after_the_quiet_time_has_to_last_again(added: float, kept: bool) -> None:  # noqa: FBT001
+def test_a_taint_that_returns_after_the_quiet_time_has_to_last_again(added: float, *, kept: bool) -> None:
     cluster = Cluster.after(SICK)
     cluster.go(0, WELL)
     cluster.go(added)

@@ -120,7 +120,7 @@ def test_taint_is_the_same_and_what_goes_with_it() -> None:
         pytest.param(None, False, id="no selector"),
     ],
 )
-def test_rule_looks_at_pools_that_it_selects(selector: DeviceSelector | None, looks: bool) -> None:  # noqa: FBT001 -- a row
+def test_rule_looks_at_pools_that_it_selects(selector: DeviceSelector | None, *, looks: bool) -> None:
     assert looks_at(rule(selector), (DRIVER, "p")) == looks
 
 
@@ -147,7 +147,7 @@ def test_book_knows_owners_by_uid() -> None:
 
 
 @pytest.mark.parametrize(("effect", "copied"), [("NoExecute", True), ("NoSchedule", False)])
-def test_siblings_evict_when_their_rule_does(effect: str, copied: bool) -> None:  # noqa: FBT001 -- a row
+def test_siblings_evict_when_their_rule_does(effect: str, *, copied: bool) -> None:
     stored = rule(
         taint=structs.replace(TAINT, effect=effect),
         annotations={SCOPE: "hardware", NOT_BEFORE: "2026-07-01T22:00:00Z"},
@@ -205,7 +205,7 @@ def test_rule_that_lost_its_controller_is_known_by_label_and_name() -> None:
 
 
 @pytest.mark.parametrize(("suffix", "own"), [("", True), ("-2", True), ("-17", True), ("-", False), ("-x", False)])
-def test_number_behind_the_name_is_part_of_it(suffix: str, own: bool) -> None:  # noqa: FBT001 -- a row
+def test_number_behind_the_name_is_part_of_it(suffix: str, *, own: bool) -> None:
     stored = made(RULE, OWNER)
     meta = structs.replace(stored.meta, name=f"{stored.meta.name}{suffix}")
     other = StoredRule(structs.replace(stored.rule, meta=meta), stored.labels, stored.controller)

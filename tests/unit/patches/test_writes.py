@@ -161,7 +161,7 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], bool]]] = {
 
 
 @pytest.mark.parametrize(("fields", "surplus"), CHANGES.values(), ids=list(CHANGES))
-def test_rule_that_differs_is_changed(fields: dict[str, Any], surplus: bool) -> None:  # noqa: FBT001 -- a row
+def test_rule_that_differs_is_changed(fields: dict[str, Any], *, surplus: bool) -> None:
     """What apply cannot take away is told apart: fields that another manager added stay in server-side apply."""
     [write] = writes([wanted()], stored(**fields)).applies
     assert (write.creates, write.surplus) == (False, surplus)

@@ -197,7 +197,7 @@ def config_map_review(**data: str) -> Any:
 
 
 @pytest.mark.parametrize("look_up", [False, True], ids=["standalone", "in a cluster"])
-def test_documents_are_read_beside_the_loop_with_the_reviews_own_budget(look_up: bool) -> None:  # noqa: FBT001 -- a table's
+def test_documents_are_read_beside_the_loop_with_the_reviews_own_budget(*, look_up: bool) -> None:
     threads: list[bool] = []
 
     def read(text: str, at: Path, check: Callable[[str], None]) -> Loaded:

@@ -65,10 +65,7 @@ def rule(number: int = 0, effect: str = "NoExecute", **fields: Any) -> DeviceTai
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("deleted", [False, True], ids=["rules stay", "rules are deleted"])
-def test_rules_one_after_the_other_hit_no_more_than_the_limit_of_one_replica(
-    replicas: int,
-    deleted: bool,  # noqa: FBT001 -- a table's
-) -> None:
+def test_rules_one_after_the_other_hit_no_more_than_the_limit_of_one_replica(replicas: int, *, deleted: bool) -> None:
     """R7: each pod is gone before the next rule comes, and a refused rule is sent to the other replicas."""
     clock, now = Clock(), NOW
     nodes = LIMIT * 4

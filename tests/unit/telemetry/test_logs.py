@@ -153,7 +153,7 @@ def test_unknown_types_are_written_as_text() -> None:
 
 
 @pytest.mark.parametrize(("verbose", "lines"), [(False, ["info"]), (True, ["debug", "info"])])
-def test_debug_lines_are_for_the_verbose(verbose: bool, lines: list[str]) -> None:  # noqa: FBT001 -- a table's column
+def test_debug_lines_are_for_the_verbose(lines: list[str], *, verbose: bool) -> None:
     stream = configured(LogFormat.JSON, verbose=verbose)
     log.debug("review allowed")
     log.info("review refused")

@@ -54,7 +54,7 @@ def names(budgets: DisruptionBudgetCache, which: Pod) -> tuple[str, ...]:
     ],
     ids=["label", "other label", "expression", "one of two expressions", "empty", "missing"],
 )
-async def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, covered: bool) -> None:  # noqa: FBT001
+async def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, *, covered: bool) -> None:
     async with following(budget("b", selector)) as (_, budgets):
         assert names(budgets, owned("one", labels=TRAIN)) == (("b",) if covered else ())
 

@@ -28,7 +28,7 @@ def error(code: int, body: Any) -> ClusterError:
         (b"", False),
     ],
 )
-def test_page_of_a_proxy_is_told_from_a_status(body: bytes, has_status: bool) -> None:  # noqa: FBT001
+def test_page_of_a_proxy_is_told_from_a_status(body: bytes, *, has_status: bool) -> None:
     assert error_of("GET /x", body, code=404).has_status is has_status
     assert not ClusterError("GET /x: no answer").has_status
 
@@ -44,7 +44,7 @@ def test_page_of_a_proxy_is_told_from_a_status(body: bytes, has_status: bool) ->
         (500, [{"reason": "DisruptionBudget", "message": PENDING}], False),
     ],
 )
-def test_budget_that_is_not_processed_yet(code: int, causes: list[dict[str, str]], pending: bool) -> None:  # noqa: FBT001
+def test_budget_that_is_not_processed_yet(code: int, causes: list[dict[str, str]], *, pending: bool) -> None:
     text = "Cannot evict pod as it would violate the pod's disruption budget."
     assert is_budget_pending(error(code, status(code, text, details={"causes": causes}))) is pending
 
@@ -58,5 +58,5 @@ def test_budget_that_is_not_processed_yet(code: int, causes: list[dict[str, str]
         ("the word ValidatingAdmissionPolicy in another text", False),
     ],
 )
-def test_admission_is_told_from_permissions(text: str, refused: bool) -> None:  # noqa: FBT001
+def test_admission_is_told_from_permissions(text: str, *, refused: bool) -> None:
     assert is_admission_refusal(error(403, status(403, text))) is refused
