@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
-import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import rule
@@ -20,6 +19,7 @@ from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import Policy
 
 if TYPE_CHECKING:
+    import pytest
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -150,23 +150,6 @@ def test_profiles_are_those_of_the_policy_in_use() -> None:
         return rates
 
     assert asyncio.run(test()) == [3, 3, 4]
-
-
-def exposed(folder: Path, *arguments: str) -> list[str]:
-    """The lines of its metrics."""
-    worker = Worker(parse_evict("evict", [f"--kubeconfig={folder / 'kubeconfig'}", *arguments], {}))
-    worker.stages()
-    return worker._metrics.exposition("")[0].decode().splitlines()
-
-
-@pytest.mark.parametrize("mode", ["observe", "delegated", "replacement"])
-def test_worker_tells_its_mode_and_that_it_is_not_ready(tmp_path: Path, mode: str) -> None:
-    """H1, M0: alerts ask in which mode the last one ran."""
-    lines = exposed(tmp_path, f"--mode={mode}", "--audit-interval=20m")
-    assert f'device_taint_webhook_eviction_mode{{mode="{mode}"}} 1.0' in lines
-    assert "device_taint_webhook_ready 0.0" in lines
-    assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in lines
-    assert "device_taint_webhook_audit_interval_seconds 1200.0" in lines
 
 
 HIT = ImpactToConfirm(Numbers(30, 20, 10, 3))

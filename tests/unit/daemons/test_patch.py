@@ -50,12 +50,6 @@ def drivers(patcher: Patcher) -> list[str] | None:
     return None if reactions is None else [each.driver for each in reactions]
 
 
-def test_process_is_not_ready_before_it_has_a_policy(tmp_path: Path) -> None:
-    patcher = patcher_with(tmp_path, GOOD)
-    patcher.stages()
-    assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in ready_lines(patcher)
-
-
 def test_patches_do_not_wait_for_the_policy_and_reactions_do(tmp_path: Path) -> None:
     patcher = patcher_with(tmp_path, BROKEN)
 

@@ -125,19 +125,6 @@ def test_rule_that_was_edited_is_put_back(fields: dict[str, Any]) -> None:
     assert cluster.log == [f"change {stored.meta.name}"]
 
 
-def test_rule_that_lost_its_label_is_put_back() -> None:
-    cluster = two_pools()
-    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
-
-    def unlabel() -> None:
-        [(name, stored)] = cluster.rules.items()
-        cluster.rule(name, stored.rule)
-
-    play(cluster, unlabel)
-    [stored] = cluster.rules.values()
-    assert stored.labels == {PATCH_LABEL: "uid-one"}
-
-
 @pytest.mark.parametrize("marks", [{}, {"labels": {PATCH_LABEL: "uid-one"}}], ids=["no marks", "marks"])
 def test_patch_acts_although_a_rule_that_never_goes_has_the_name_of_its_rule(marks: dict[str, Any]) -> None:
     """Names can be computed by anyone, and a finalizer keeps a rule that is being deleted for ever."""

@@ -154,16 +154,6 @@ def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog:
     assert caplog.records == []
 
 
-def test_file_that_cannot_be_read_is_logged_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
-    """M7."""
-    kept = Kept()
-    for _ in range(11):
-        kept.loader.unreadable("no such file")
-        kept.seconds += 60
-    told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in caplog.records]
-    assert told == [(1, 0), (6, 300), (11, 600)]
-
-
 def test_mended_document_is_used_again() -> None:
     kept = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": OTHER})
     assert (kept.rules, kept.samples["policy_load_success",]) == (["some"], 1.0)

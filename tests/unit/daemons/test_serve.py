@@ -8,7 +8,6 @@ import io
 import json
 import os
 import signal
-import socket
 import ssl
 import threading
 from datetime import UTC, datetime, timedelta
@@ -164,18 +163,6 @@ def test_variable_that_nothing_reads_is_told_at_the_start(
 
 
 @pytest.mark.usefixtures("authority")
-def test_address_in_use_is_2_and_one_line(tmp_path: Path, stderr: Lines) -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
-        code = run(
-            stderr, "--standalone", f"--cert-dir={tmp_path}", f"--bind-address={HOST}", f"--port={port}", *NOWHERE
-        )
-    last = stderr.records()[-1]
-    assert (code, last["msg"], "trace" in last) == (2, "stopped by an error", False)
-    assert "address already in use" in last["error"]
-
-
-@pytest.mark.usefixtures("authority")
 def test_fault_of_ours_is_1_with_its_traceback(tmp_path: Path, stderr: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise KeyError("x")
@@ -185,12 +172,3 @@ def test_fault_of_ours_is_1_with_its_traceback(tmp_path: Path, stderr: Lines, mo
     last = stderr.records()[-1]
     assert (code, last["msg"]) == (1, "stopped by an error")
     assert last["trace"].endswith("KeyError: 'x'")
-
-
-def test_flags_that_make_no_sense_are_2_and_a_line_each(stderr: Lines) -> None:
-    assert run(stderr, "--standalone", "--port=x", "--log-format=y") == 2
-    assert [line.split(": ")[:2] for line in stderr.getvalue().splitlines()] == [
-        ["device-taint-webhook serve", "--port"],
-        ["device-taint-webhook serve", "--log-format"],
-        ["device-taint-webhook serve", "--cert-dir"],
-    ]
