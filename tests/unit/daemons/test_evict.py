@@ -19,9 +19,10 @@ from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import Policy
 
 if TYPE_CHECKING:
-    import pytest
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    import pytest
 
     from webhook.eviction.controller import Controller
 

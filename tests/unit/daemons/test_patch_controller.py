@@ -190,7 +190,7 @@ def test_patch_that_went_while_the_controller_was_down_leaves_no_rules() -> None
     assert len(cluster.log) == 1
 
 
-def test_rules_stay_while_patches_are_not_served() -> None:
+def test_rules_stay_while_patches_are_not_served_and_go_afterwards() -> None:
     """An API server that is starting knows the kind a few seconds later."""
     cluster = two_pools()
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])
@@ -200,8 +200,13 @@ def test_rules_stay_while_patches_are_not_served() -> None:
     cluster.drop_patch("one", tell=False)
     cluster.patches_served = False
     cluster.restart()
-    play(cluster)
-    assert len(cluster.rules) == 1, "a rule is no patch"
+
+    def served() -> None:
+        assert len(cluster.rules) == 1, "a rule is no patch"
+        cluster.patches_served = True
+
+    play(cluster, served, 61.0)
+    assert not cluster.rules, "it is looked at again"
 
 
 def test_restart_writes_nothing() -> None:
@@ -448,15 +453,17 @@ def test_they_go_with_what_they_are_for(how: str) -> None:
     assert set(cluster.rules) <= {"faulty"}
 
 
-def test_more_siblings_than_the_ceiling_are_an_event() -> None:
-    cluster = FakeCluster(ceiling=1)
-    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), pool="p"))
+def test_more_siblings_than_the_ceiling_are_an_event_and_the_rules_that_exist_stay() -> None:
+    cluster = FakeCluster(ceiling=2)
+    parts = [part(name) for name in ("full", "half-0", "half-1")]
+    cluster.slices(slice_of(*parts, pool="p"))
     cluster.rule("faulty", scoped())
-    play(cluster, lambda: cluster.edit("faulty", generation=2))
-    assert set(cluster.rules) == {"faulty"}
+    more = slice_of(*parts, part("half-2"), pool="p", generation=2, name=f"{DRIVER}-p-1")
+    play(cluster, lambda: cluster.slices(more), lambda: cluster.edit("faulty", generation=2))
+    assert len(cluster.rules) == 3
     [(name, reason, text)] = cluster.events
     assert (name, reason) == ("faulty", "TooManyRules Expand")
-    assert text == "/scope: hardware needs 2 DeviceTaintRules, more than the 1 allowed"
+    assert text == "/scope: hardware needs 3 DeviceTaintRules, more than the 2 allowed"
 
 
 def test_rules_of_the_controller_never_expand_again() -> None:

@@ -18,7 +18,7 @@ from webhook.policy.decide import PolicyStore
 from webhook.telemetry.reviews import PolicyMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
@@ -73,8 +73,8 @@ class Kept:
             clock=lambda: self.seconds,
         )
 
-    def after(self, *offers: dict[str, str] | BinaryData | None) -> Kept:
-        """Offers one after the other, each taken before the next comes."""
+    def after(self, *offers: str | dict[str, str] | BinaryData | None) -> Kept:
+        """Offers one after the other, each taken before the next comes; a text is that of the policy."""
 
         async def run() -> None:
             work = asyncio.create_task(self.loader.run())
@@ -83,7 +83,7 @@ class Kept:
                 if isinstance(offer, BinaryData):
                     self.loader.offer(offer.data, offer.binary_keys)
                 else:
-                    self.loader.offer(offer)
+                    self.loader.offer({"policy.yaml": offer} if isinstance(offer, str) else offer)
                 await asyncio.wait_for(self.loader.loaded.wait(), SECONDS)
             work.cancel()
 
@@ -103,10 +103,29 @@ class Kept:
         }
 
 
-def test_no_document_is_the_built_in_policy() -> None:
-    kept = Kept().after(None)
-    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 1.0)
-    assert kept.samples["policy_info", "builtin"] == 1.0
+@pytest.mark.parametrize(
+    ("offers", "rules", "loaded", "told"),
+    [
+        pytest.param([None], None, 1.0, [], id="no document is the built-in policy"),
+        pytest.param([GOOD], ["no-wildcards"], 1.0, [], id="a good one is used"),
+        pytest.param([GOOD, BROKEN], ["no-wildcards"], 0.0, ["PolicyNotLoaded"], id="the last good one stays in use"),
+        pytest.param([BROKEN], None, 0.0, ["PolicyNotLoaded"], id="a broken one from the start leaves the built-in"),
+        pytest.param([BROKEN, OTHER], ["some"], 1.0, ["PolicyNotLoaded"], id="a mended one is used"),
+        pytest.param([GOOD, None], None, 1.0, ["PolicyDeleted"], id="a deleted one is the built-in policy again"),
+        pytest.param([GOOD, {}, OTHER], ["some"], 1.0, ["PolicyNotLoaded"], id="F11: one that was lost is mended"),
+        pytest.param([GOOD, {}, None], None, 1.0, ["PolicyNotLoaded", "PolicyDeleted"], id="F11: or deleted"),
+    ],
+)
+def test_policy_in_use_is_the_last_that_can_be_used(
+    offers: list[Any], rules: list[str] | None, loaded: float, told: list[str]
+) -> None:
+    kept = Kept().after(*offers)
+    hash_ = kept.policies.active.policy.hash
+    assert (hash_ == "builtin", kept.rules) == (rules is None, rules or [])
+    assert (kept.samples["policy_load_success",], kept.samples["policy_info", hash_]) == (loaded, 1.0)
+    assert kept.loader.problem is None, "a broken policy is no reason not to answer"
+    assert [reason for reason, _ in kept.told] == told
+    assert (kept.policies.state.failure == "") is (loaded == 1.0)
 
 
 def test_nothing_is_ready_before_the_first_look() -> None:
@@ -114,30 +133,9 @@ def test_nothing_is_ready_before_the_first_look() -> None:
     assert loader.problem == "the policy has not been read yet"
 
 
-def test_good_document_is_used_and_its_hash_told() -> None:
-    kept = Kept().after({"policy.yaml": GOOD})
-    assert kept.rules == ["no-wildcards"]
-    assert kept.samples["policy_info", kept.policies.active.policy.hash] == 1.0
-    assert kept.loader.problem is None
-
-
-def test_broken_document_leaves_the_last_good_one_in_use_and_is_told() -> None:
-    kept = Kept().after({"policy.yaml": GOOD}, {"policy.yaml": BROKEN})
-    assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"], 0.0)
-    ((reason, note),) = kept.told
-    assert reason == "PolicyNotLoaded"
-    assert "data[policy.yaml].rules[0].action: Unsupported value" in note
-
-
-def test_broken_document_from_the_start_leaves_the_built_in_one() -> None:
-    kept = Kept().after({"policy.yaml": BROKEN})
-    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
-    assert kept.loader.problem is None, "a broken policy is no reason not to answer"
-
-
 def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog: pytest.LogCaptureFixture) -> None:
     """M7."""
-    kept = Kept().after({"policy.yaml": BROKEN})
+    kept = Kept().after(BROKEN)
     for _ in range(10):
         kept.seconds += 60
         kept.loader.complain()
@@ -147,30 +145,21 @@ def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog:
     assert [vars(record)["sinceSeconds"] for record in records] == [0, 300, 600]
     assert vars(records[2])["policyHash"] == "builtin"
     assert "Unsupported value" in vars(records[2])["errors"][0]
-    mended = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": GOOD})
+    mended = Kept().after(BROKEN, GOOD)
     caplog.clear()
     mended.seconds += 600
     mended.loader.complain()
     assert caplog.records == []
 
 
-def test_mended_document_is_used_again() -> None:
-    kept = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": OTHER})
-    assert (kept.rules, kept.samples["policy_load_success",]) == (["some"], 1.0)
-
-
-def test_deleted_document_is_the_built_in_policy_again() -> None:
-    assert Kept().after({"policy.yaml": GOOD}, None).policies.active.policy.hash == "builtin"
-
-
 def test_loss_of_a_policy_is_a_warning_and_an_event_and_its_absence_is_none(caplog: pytest.LogCaptureFixture) -> None:
     """H2: also that of one that stayed in use beside a broken document."""
     caplog.set_level("INFO")
-    assert Kept().after(None, {"policy.yaml": BROKEN}, None).told[1:] == []
+    assert Kept().after(None, BROKEN, None).told[1:] == []
     assert [record.levelname for record in caplog.records if "built-in" in record.message] == ["INFO", "INFO"]
     caplog.clear()
-    kept = Kept().after({"policy.yaml": GOOD}, {"policy.yaml": BROKEN}, None)
-    assert [reason for reason, _ in kept.told] == ["PolicyNotLoaded", "PolicyDeleted"]
+    kept = Kept().after(GOOD, BROKEN, None)
+    assert "data[policy.yaml].rules[0].action: Unsupported value" in kept.told[0][1]
     [record] = [record for record in caplog.records if "built-in" in record.message]
     assert record.levelname == "WARNING"
     assert record.__dict__["lastPolicyHash"] in kept.told[1][1]
@@ -179,43 +168,27 @@ def test_loss_of_a_policy_is_a_warning_and_an_event_and_its_absence_is_none(capl
 def test_metrics_tell_the_mode_of_the_policy_in_use_and_its_pause() -> None:
     """H3: of what is in use, not of what was written last."""
     pause = f'{HEAD}mode: warn\npause: {{until: "2026-01-01T00:00:00Z"}}\n'
-    relaxed = Kept().after({"policy.yaml": pause}, {"policy.yaml": BROKEN}).samples
+    relaxed = Kept().after(pause, BROKEN).samples
     assert (relaxed["policy_mode", "warn"], relaxed["policy_pause_expiry_timestamp_seconds",]) == (1.0, 1767225600.0)
-    strict = Kept().after({"policy.yaml": pause}, {"policy.yaml": GOOD}).samples
+    strict = Kept().after(pause, GOOD).samples
     assert (strict["policy_mode", "enforce"], strict["policy_pause_expiry_timestamp_seconds",]) == (1.0, 0.0)
     assert ("policy_mode", "warn") not in strict
 
 
+@pytest.mark.parametrize("before", [None, GOOD], ids=["from the start", "after a good one"])
 @pytest.mark.parametrize("content", UNREADABLE)
-def test_config_map_that_loses_its_policy_leaves_the_last_good_one_in_use(
-    content: str, caplog: pytest.LogCaptureFixture
+def test_config_map_without_a_policy_leaves_the_last_good_one_in_use(
+    content: str, before: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F11: the built-in policy allows every toleration."""
     offer, why = UNREADABLE[content]
-    kept = Kept().after({"policy.yaml": GOOD}, offer)
-    assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"], 0.0)
+    kept = Kept().after(*([before] if before else []), offer)
+    assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"] if before else [], 0.0)
     ((reason, note),) = kept.told
-    assert (reason, why in note) == ("PolicyNotLoaded", True)
+    assert (reason, why in note, kept.loader.problem) == ("PolicyNotLoaded", True, None)
     (record,) = [each for each in caplog.records if each.message.startswith("policy not loaded")]
     assert vars(record)["errors"][0].startswith(why)
     assert kept.policies.state.failure.startswith(why)
-
-
-@pytest.mark.parametrize("content", UNREADABLE)
-def test_config_map_without_a_policy_from_the_start_is_a_broken_one(content: str) -> None:
-    """F11: as any document that cannot be used."""
-    kept = Kept().after(UNREADABLE[content][0])
-    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
-    assert kept.loader.problem is None
-
-
-def test_config_map_that_lost_its_policy_is_mended_by_a_document_or_by_its_deletion() -> None:
-    """F11."""
-    mended = Kept().after({"policy.yaml": GOOD}, {}, {"policy.yaml": OTHER})
-    assert (mended.rules, mended.samples["policy_load_success",]) == (["some"], 1.0)
-    deleted = Kept().after({"policy.yaml": GOOD}, {}, None)
-    assert (deleted.policies.active.policy.hash, deleted.samples["policy_load_success",]) == ("builtin", 1.0)
-    assert deleted.policies.state.failure == ""
 
 
 def test_candidate_as_binary_data_is_one_that_cannot_be_tried() -> None:
@@ -236,7 +209,7 @@ def test_candidate_is_tried_beside_and_can_break_without_harm() -> None:
     assert kept.samples["policy_candidate_load_success",] == 1.0
     kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": BROKEN})
     assert (kept.rules, kept.samples["policy_candidate_load_success",]) == (["no-wildcards"], 0.0)
-    assert ("policy_candidate_load_success",) not in Kept().after({"policy.yaml": GOOD}).samples
+    assert ("policy_candidate_load_success",) not in Kept().after(GOOD).samples
 
 
 def test_document_that_did_not_change_is_not_read_again() -> None:
@@ -246,7 +219,7 @@ def test_document_that_did_not_change_is_not_read_again() -> None:
         texts.append(text)
         return read_policy(text, at)
 
-    Kept(read).after({"policy.yaml": GOOD}, {"policy.yaml": GOOD})
+    Kept(read).after(GOOD, GOOD)
     assert texts == [GOOD]
 
 
@@ -254,12 +227,12 @@ def test_fault_of_ours_while_reading_is_a_broken_document() -> None:
     def read(text: str, at: Any) -> Any:
         raise ZeroDivisionError(text, at)
 
-    kept = Kept(read).after({"policy.yaml": GOOD})
+    kept = Kept(read).after(GOOD)
     assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
 
 
 def test_only_rules_in_use_are_counted() -> None:
-    kept = Kept().after({"policy.yaml": GOOD})
+    kept = Kept().after(GOOD)
     kept.metrics.count([("no-wildcards", "deny"), ("no-wildcards", "deny"), ("made-up", "deny")])
     decided = {key: value for key, value in kept.samples.items() if key[0] == "policy_decisions_total"}
     assert decided == {("policy_decisions_total", "no-wildcards", "deny"): 2.0}
@@ -278,20 +251,32 @@ def test_exceptions_that_end_within_a_week_are_told_once(days: int, told: int) -
     assert kept.samples["policy_exception_expiry_timestamp_seconds", "lab"] == (NOW + timedelta(days=days)).timestamp()
 
 
-def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(GOOD)
-    kept = Kept()
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not holds():  # noqa: ASYNC110 -- the loader sets no event when it swaps
+            await asyncio.sleep(0.01)
 
-    async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not holds():  # noqa: ASYNC110 -- nothing tells of a swap
-                await asyncio.sleep(0.01)
+
+def watched(path: Path, scene: Callable[[Kept], Awaitable[None]]) -> None:
+    """Plays it beside a watch of a file with a good policy, once that is in use."""
+    kept = Kept()
 
     async def run() -> None:
         work = asyncio.create_task(kept.loader.run())
         watch = asyncio.create_task(watch_file(path, kept.loader))
         await until(lambda: kept.rules == ["no-wildcards"])
+        await scene(kept)
+        watch.cancel()
+        work.cancel()
+
+    asyncio.run(run())
+
+
+def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(GOOD)
+
+    async def scene(kept: Kept) -> None:
         path.write_text(OTHER)
         await until(lambda: kept.rules == ["some"])
         path.unlink()
@@ -299,37 +284,24 @@ def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tm
         assert kept.rules == ["some"]
         path.write_text(OTHER)
         await until(lambda: kept.metrics.load_success)
-        watch.cancel()
-        work.cancel()
 
-    asyncio.run(run())
+    watched(path, scene)
 
 
 def test_f12_policy_file_that_becomes_a_pipe_is_reported_and_does_not_end_the_watch(tmp_path: Path) -> None:
     path, mounted = tmp_path / "policy.yaml", tmp_path / "data"
     mounted.write_text(GOOD)
     path.symlink_to(mounted)  # as a mounted ConfigMap has it
-    kept = Kept()
 
-    async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not holds():  # noqa: ASYNC110 -- the loader sets no event when it swaps
-                await asyncio.sleep(0.01)
-
-    async def run() -> None:
-        work = asyncio.create_task(kept.loader.run())
-        watch = asyncio.create_task(watch_file(path, kept.loader))
-        await until(lambda: kept.rules == ["no-wildcards"])
+    async def scene(kept: Kept) -> None:
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "pipe").replace(path)
         await until(lambda: not kept.metrics.load_success)
         path.unlink()
         path.write_text(OTHER)
         await until(lambda: kept.rules == ["some"])
-        watch.cancel()
-        work.cancel()
 
-    asyncio.run(run())
+    watched(path, scene)
 
 
 def test_newest_document_wins_however_long_an_older_one_takes() -> None:
@@ -345,14 +317,11 @@ def test_newest_document_wins_however_long_an_older_one_takes() -> None:
     async def run() -> None:
         work = asyncio.create_task(kept.loader.run())
         kept.loader.offer({"policy.yaml": GOOD})
-        async with asyncio.timeout(SECONDS):
-            while not read:  # noqa: ASYNC110 -- a thread says so
-                await asyncio.sleep(0.001)
-            for document in (BROKEN, OTHER):
-                kept.loader.offer({"policy.yaml": document})
-            go_on.set()
-            while kept.rules != ["some"]:  # noqa: ASYNC110 -- the loader tells nobody when it swaps
-                await asyncio.sleep(0.001)
+        await until(lambda: bool(read))
+        for document in (BROKEN, OTHER):
+            kept.loader.offer({"policy.yaml": document})
+        go_on.set()
+        await until(lambda: kept.rules == ["some"])
         work.cancel()
 
     asyncio.run(run())

@@ -245,52 +245,49 @@ def beside_slice(value: ResourceSlice, *objects: InventoryObject, **ranks: int) 
     return [each.device for each in siblings_of_slice(inventory_of(*objects), value, named).devices]
 
 
-def test_siblings_of_devices_of_a_new_slice() -> None:
-    value = pool_slice(part(FULL, effect="NoExecute"), part("mig-0"), part("mig-1", effect="NoExecute"))
-    assert beside_slice(value, gpu_0=2) == ["mig-0"]
-    assert beside_slice(value, GPU, gpu_0=2) == ["mig-0"]
-    assert beside_slice(value, GPU) == []
+TAINTED: Final = part(FULL, effect="NoExecute")
+BOTH: Final = pool_slice(TAINTED, part("mig-0"), part("mig-1", effect="NoExecute"))
+ONE: Final = pool_slice(TAINTED, part("mig-0"))
+WEAK: Final = pool_slice(TAINTED, part("mig-0", effect="NoSchedule"))
+CLOSED_MIG: Final = part("mig-0", effect="NoExecute")
+OTHERS: Final = pool_slice(part("mig-0"), part("mig-1", effect="NoExecute"), name="slice-1")
+PLAIN: Final = pool_slice(part(FULL), part("mig-0"), part("mig-1"), name="slice-1")
+BESIDE: Final = pool_slice(beside=[SliceTaint(FULL, taint()), SliceTaint("mig-0", taint())])
+NONE_BESIDE: Final = pool_slice(beside=[SliceTaint(FULL, taint()), SliceTaint("mig-0", taint("None"))])
+NEWER: Final = pool_slice(TAINTED, generation=2)
 
 
-def test_a_taint_of_the_slice_as_it_was_no_longer_counts() -> None:
-    before = pool_slice(part(FULL), part("mig-0", effect="NoExecute"))
-    assert beside_slice(pool_slice(part(FULL, effect="NoExecute"), part("mig-0")), before, gpu_0=2) == ["mig-0"]
-
-
-def test_devices_of_other_slices_are_siblings_with_their_own_taints() -> None:
-    value = pool_slice(part(FULL, effect="NoExecute"))
-    others = pool_slice(part("mig-0"), part("mig-1", effect="NoExecute"), name="slice-1")
-    assert beside_slice(value, others, gpu_0=2) == ["mig-0"]
-    assert beside_slice(structs.replace(value, pool_generation=2), others, gpu_0=2) == ["mig-0"]
-
-
-def test_taints_beside_the_devices_count() -> None:
-    others = pool_slice(part(FULL), part("mig-0"), part("mig-1"), name="slice-1")
-    value = pool_slice(beside=[SliceTaint(FULL, taint()), SliceTaint("mig-0", taint())])
-    assert beside_slice(value, others, gpu_0=2, mig_0=2) == ["mig-1"]
-    assert beside_slice(value, others, gpu_0=2) == ["mig-1"]
-
-
-def test_a_taint_beside_the_devices_that_does_nothing_closes_nothing() -> None:
-    others = pool_slice(part(FULL), part("mig-0"), name="slice-1")
-    value = pool_slice(beside=[SliceTaint(FULL, taint()), SliceTaint("mig-0", taint("None"))])
-    assert beside_slice(value, others, gpu_0=2) == ["mig-0"]
-
-
-def test_what_is_simulated_is_no_sibling_of_itself() -> None:
-    assert beside_slice(pool_slice(part(FULL, effect="None"), part("mig-0")), gpu_0=2) == ["mig-0"]
-
-
-def test_a_weaker_taint_beside_a_stronger_one_leaves_a_device_in_service() -> None:
-    value = pool_slice(part(FULL, effect="NoExecute"), part("mig-0", effect="NoSchedule"))
-    assert beside_slice(value, gpu_0=2, mig_0=1) == []
-    assert beside_slice(value, USED, gpu_0=2, mig_0=1) == ["mig-0"]
-
-
-def test_stored_rules_close_siblings_of_a_slice_too() -> None:
-    value = pool_slice(part(FULL, effect="NoExecute"), part("mig-0"))
-    assert beside_slice(value, rule("new", only("mig-0")), gpu_0=2) == []
-    assert beside_slice(value, rule("", only("mig-0"), "NoSchedule"), USED, gpu_0=2) == ["mig-0"]
+@pytest.mark.parametrize(
+    ("value", "objects", "ranks", "expected"),
+    [
+        pytest.param(BOTH, [], {"gpu_0": 2}, ["mig-0"], id="devices of a new slice"),
+        pytest.param(BOTH, [GPU], {"gpu_0": 2}, ["mig-0"], id="devices of one that is there"),
+        pytest.param(BOTH, [GPU], {}, [], id="none is tainted"),
+        pytest.param(ONE, [pool_slice(part(FULL), CLOSED_MIG)], {"gpu_0": 2}, ["mig-0"], id="not as it was"),
+        pytest.param(pool_slice(TAINTED), [OTHERS], {"gpu_0": 2}, ["mig-0"], id="other slices with their own taints"),
+        pytest.param(NEWER, [OTHERS], {"gpu_0": 2}, ["mig-0"], id="also of an older generation"),
+        pytest.param(BESIDE, [PLAIN], {"gpu_0": 2, "mig_0": 2}, ["mig-1"], id="taints beside the devices"),
+        pytest.param(BESIDE, [PLAIN], {"gpu_0": 2}, ["mig-1"], id="also of those that are not asked about"),
+        pytest.param(NONE_BESIDE, [PLAIN], {"gpu_0": 2}, ["mig-0", "mig-1"], id="one beside that does nothing"),
+        pytest.param(
+            pool_slice(part(FULL, effect="None"), part("mig-0")),
+            [],
+            {"gpu_0": 2},
+            ["mig-0"],
+            id="not itself, simulated",
+        ),
+        pytest.param(WEAK, [], {"gpu_0": 2, "mig_0": 1}, [], id="a weaker taint closes what nobody has"),
+        pytest.param(WEAK, [USED], {"gpu_0": 2, "mig_0": 1}, ["mig-0"], id="a weaker taint beside a stronger one"),
+        pytest.param(ONE, [rule("new", only("mig-0"))], {"gpu_0": 2}, [], id="a stored rule closes it"),
+        pytest.param(
+            ONE, [rule("", only("mig-0"), "NoSchedule"), USED], {"gpu_0": 2}, ["mig-0"], id="a weaker stored rule"
+        ),
+    ],
+)
+def test_siblings_of_what_a_slice_taints(
+    value: ResourceSlice, objects: list[InventoryObject], ranks: dict[str, int], expected: list[str]
+) -> None:
+    assert beside_slice(value, *objects, **ranks) == expected
 
 
 def _crowd(number: int) -> ResourceSlice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -163,32 +163,24 @@ def test_rule_with_evict_leaves_alone_who_tolerates_scheduling(
 
 
 @pytest.mark.parametrize(
-    ("passed", "seconds"),
+    ("grace", "added", "passed", "seconds"),
     [
-        pytest.param(timedelta(0), 60, id="set now"),
-        pytest.param(timedelta(seconds=20), 40, id="set a while ago"),
-        pytest.param(timedelta(seconds=20, milliseconds=900), 40, id="a part of a second has not passed"),
-        pytest.param(timedelta(seconds=60), 0, id="just over"),
-        pytest.param(timedelta(days=400), 0, id="long over"),
-        pytest.param(timedelta(seconds=-30), 90, id="set ahead of time"),
-        pytest.param(timedelta(milliseconds=-500), 61, id="set half a second ahead"),
+        pytest.param(60, NOW, timedelta(0), 60, id="set now"),
+        pytest.param(60, NOW, timedelta(seconds=20), 40, id="set a while ago"),
+        pytest.param(60, NOW, timedelta(seconds=20, milliseconds=900), 40, id="a part of a second has not passed"),
+        pytest.param(60, NOW, timedelta(seconds=60), 0, id="just over"),
+        pytest.param(60, NOW, timedelta(days=400), 0, id="long over"),
+        pytest.param(60, NOW, timedelta(seconds=-30), 90, id="set ahead of time"),
+        pytest.param(60, NOW, timedelta(milliseconds=-500), 61, id="set half a second ahead"),
+        pytest.param(60, None, timedelta(days=1), 60, id="without time: from now"),
+        *[pytest.param(seconds, NOW, timedelta(0), seconds, id=f"{seconds} s") for seconds in range(4)],
     ],
 )
-def test_grace_runs_from_when_the_taint_was_added(passed: timedelta, seconds: int) -> None:
-    users = claim("a", on("gpu-0", lets_stay(60)), users=["p"])
-    answer = impact(SLICE, users, now=NOW + passed)
-    assert answer.waves == (Wave(seconds, some("p"), some("ml/a")),)
-
-
-def test_grace_of_a_taint_without_time_runs_from_now() -> None:
-    users = claim("a", on("gpu-0", lets_stay(60)), users=["p"])
-    answer = impact(SLICE, users, acting=in_tree(added=None), now=NOW + timedelta(days=1))
-    assert answer.waves == (Wave(60, some("p"), some("ml/a")),)
-
-
-@pytest.mark.parametrize("seconds", range(4))
-def test_grace_of_a_few_seconds_is_as_long_as_it_says(seconds: int) -> None:
-    answer = impact(SLICE, claim("a", on("gpu-0", lets_stay(seconds)), users=["p"]))
+def test_grace_runs_from_when_the_taint_was_added(
+    grace: int, added: datetime | None, passed: timedelta, seconds: int
+) -> None:
+    users = claim("a", on("gpu-0", lets_stay(grace)), users=["p"])
+    answer = impact(SLICE, users, acting=in_tree(added=added), now=NOW + passed)
     assert answer.waves == (Wave(seconds, some("p"), some("ml/a")),)
 
 

@@ -46,20 +46,21 @@ def test_rule_stays_until_the_patch_that_wins_its_device_has_its_own(handover: H
     assert handover.has_all("uid-new") == []
 
 
-def test_patch_that_gets_no_rule_lacks_all_of_them(handover: Handover) -> None:
-    handover.lacks("uid-new", "new", None)
-    assert handover.heir_of("uid-old", stored()) == "new"
-
-
-def test_owner_waits_for_others_and_not_for_itself(handover: Handover) -> None:
-    handover.lacks("uid-new", "new", None)
-    assert handover.heir_of("uid-new", stored()) == ""
-
-
-def test_owner_that_lacks_rules_itself_waits_for_others_as_well(handover: Handover) -> None:
-    handover.lacks("uid-late", "late", None)
-    handover.lacks("uid-new", "new", None)
-    assert handover.heir_of("uid-late", stored()) == "new"
+@pytest.mark.parametrize(
+    ("lacking", "owner", "heir"),
+    [
+        pytest.param(["new"], "old", "new", id="a patch that gets no rule lacks all of them"),
+        pytest.param(["new"], "new", "", id="it does not wait for itself"),
+        pytest.param(["late", "new"], "late", "new", id="one that lacks rules itself waits as well"),
+        pytest.param(["late"], "old", "", id="a patch that does not win its device"),
+    ],
+)
+def test_owner_waits_for_the_patch_that_wins_its_device(
+    handover: Handover, lacking: list[str], owner: str, heir: str
+) -> None:
+    for name in lacking:
+        handover.lacks(f"uid-{name}", name, None)
+    assert handover.heir_of(f"uid-{owner}", stored()) == heir
 
 
 def test_owners_go_on_waiting_when_another_patch_begins_to_lack_rules(handover: Handover) -> None:
@@ -95,11 +96,6 @@ def test_rule_does_not_wait_for_what_is_lacking_elsewhere(
 def test_rule_does_not_wait_for_a_patch_that_needs_none(handover: Handover, rule: StoredRule, patch: str) -> None:
     handover.lacks("uid-new", patch, None)
     assert handover.heir_of("uid-old", rule) == ""
-
-
-def test_rule_does_not_wait_for_a_patch_that_does_not_win_its_device(handover: Handover) -> None:
-    handover.lacks("uid-late", "late", None)
-    assert handover.heir_of("uid-old", stored()) == ""
 
 
 def test_owners_that_wait_look_again_when_less_is_lacking_and_not_when_nothing_changed(handover: Handover) -> None:

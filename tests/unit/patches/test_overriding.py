@@ -79,63 +79,61 @@ class Stage:
         return result.devices["gpu-0"].get(MODEL), kept.get("gpu-0", {}).get(MODEL)
 
 
-def test_driver_s_write_is_overridden_and_its_value_kept() -> None:
-    assert Stage().send(A, overrides(B)) == (B, Overridden(A, B, B))
+def write(value: Any, *wanted: Any, stored: Any, was: Any = None, touch: bool = False) -> tuple[Any, ...]:
+    """What is sent, what the patch sets if there is one, and what is stored and kept of it."""
+    return value, overrides(*wanted) if wanted else None, touch, stored, was
 
 
-def test_echo_is_not_the_driver_s_own() -> None:
+WRITES = {
+    "the driver's write is overridden and its value kept": [write(A, B, stored=B, was=Overridden(A, B, B))],
+    "an echo is not the driver's own": [
+        write(A, B, stored=B, was=Overridden(A, B, B)),
+        write(B, B, stored=B, was=Overridden(A, B, B)),
+        write(C, B, stored=B, was=Overridden(C, B, B)),
+    ],
+    "P-8: a removed attribute is kept, and its absence an echo": [
+        write(A, None, stored=None, was=Overridden(A, None, None)),
+        write(None, None, stored=None, was=Overridden(A, None, None)),
+        write(None, stored=A),
+    ],
+    "a touch applies a new patch and knows that the driver has its own": [
+        write(A, stored=A),
+        write(A, B, touch=True, stored=B, was=Overridden(A, B)),
+        write(B, touch=True, stored=A),
+    ],
+    "the driver may send the override before the last": [
+        write(A, B, stored=B, was=Overridden(A, B, B)),
+        write(B, C, touch=True, stored=C, was=Overridden(A, C, B)),
+        write(B, C, stored=C, was=Overridden(A, C, C)),
+        write(C, C, stored=C, was=Overridden(A, C, C)),
+        write(C, B, touch=True, stored=B, was=Overridden(A, B, C)),
+        write(B, B, stored=B, was=Overridden(A, B, B)),
+    ],
+    "a tombstone stays until the driver has its own value again; what it sends then is its own (ADR 33)": [
+        write(A, B, stored=B, was=Overridden(A, B, B)),
+        write(B, touch=True, stored=A, was=Overridden(A, sent=B)),
+        write(A, touch=True, stored=A, was=Overridden(A, sent=B)),
+        write(B, stored=A),
+        write(B, stored=B),
+    ],
+    "the driver's fresh value ends a tombstone": [
+        write(A, B, stored=B, was=Overridden(A, B, B)),
+        write(B, touch=True, stored=A, was=Overridden(A, sent=B)),
+        write(C, stored=C),
+    ],
+    "an override by the driver's own value needs no annotation": [
+        write(A, A, stored=A),
+        write(B, A, stored=A, was=Overridden(B, A, A)),
+        write(A, B, touch=True, stored=B, was=Overridden(B, B, A)),
+    ],
+}
+
+
+@pytest.mark.parametrize("writes", WRITES.values(), ids=WRITES)
+def test_writes_are_overridden(writes: list[tuple[Any, ...]]) -> None:
     stage = Stage()
-    stage.send(A, overrides(B))
-    assert stage.send(B, overrides(B)) == (B, Overridden(A, B, B))
-    assert stage.send(C, overrides(B)) == (B, Overridden(C, B, B))
-
-
-def test_removed_attribute_is_kept_and_its_absence_an_echo() -> None:
-    """P-8."""
-    stage = Stage()
-    assert stage.send(A, overrides(None)) == (None, Overridden(A, None, None))
-    assert stage.send(None, overrides(None)) == (None, Overridden(A, None, None))
-    assert stage.send(None) == (A, None)
-
-
-def test_touch_applies_a_new_patch_and_knows_that_the_driver_has_its_own() -> None:
-    stage = Stage()
-    assert stage.send(A) == (A, None)
-    assert stage.send(A, overrides(B), touch=True) == (B, Overridden(A, B))
-    assert stage.send(B, touch=True) == (A, None)
-
-
-def test_driver_may_send_the_override_before_the_last() -> None:
-    stage = Stage()
-    stage.send(A, overrides(B))
-    assert stage.send(B, overrides(C), touch=True) == (C, Overridden(A, C, B))
-    assert stage.send(B, overrides(C)) == (C, Overridden(A, C, C))
-    assert stage.send(C, overrides(C)) == (C, Overridden(A, C, C))
-
-
-def test_override_that_comes_back_is_known_once() -> None:
-    stage = Stage()
-    stage.send(A, overrides(B))
-    stage.send(B, overrides(C), touch=True)
-    stage.send(B, overrides(C))
-    assert stage.send(C, overrides(B), touch=True) == (B, Overridden(A, B, C))
-    assert stage.send(B, overrides(B)) == (B, Overridden(A, B, B))
-
-
-def test_tombstone_stays_until_the_driver_has_its_own_value_again() -> None:
-    stage = Stage()
-    stage.send(A, overrides(B))
-    assert stage.send(B, touch=True) == (A, Overridden(A, sent=B))
-    assert stage.send(A, touch=True) == (A, Overridden(A, sent=B))
-    assert stage.send(B) == (A, None)
-    assert stage.send(B) == (B, None), "what a driver sends again after an answer that was lost is its own (ADR 33)"
-
-
-def test_driver_s_fresh_value_ends_a_tombstone() -> None:
-    stage = Stage()
-    stage.send(A, overrides(B))
-    stage.send(B, touch=True)
-    assert stage.send(C) == (C, None)
+    for value, wanted, touch, *expected in writes:
+        assert [*stage.send(value, wanted, touch=touch)] == expected
 
 
 def test_value_that_came_while_the_webhook_was_down_is_fresh() -> None:
@@ -144,13 +142,6 @@ def test_value_that_came_while_the_webhook_was_down_is_fresh() -> None:
     assert stage.stored is not None
     stage.stored = sliced({MODEL: C}, stage.stored.meta.annotations[ORIGINALS])
     assert stage.send(C, overrides(B), touch=True) == (B, Overridden(C, B, B))
-
-
-def test_override_by_the_driver_s_own_value_needs_no_annotation() -> None:
-    stage = Stage()
-    assert stage.send(A, overrides(A)) == (A, None)
-    assert stage.send(B, overrides(A)) == (A, Overridden(B, A, A))
-    assert stage.send(A, overrides(B), touch=True) == (B, Overridden(B, B, A))
 
 
 def test_device_that_its_driver_took_away_is_forgotten() -> None:
