@@ -58,20 +58,6 @@ def test_devices_on_the_same_counter_set_are_siblings() -> None:
     assert ranked(GPU, cpu_0=1) == ranked(GPU, other=1) == ranked(GPU) == {}
 
 
-def test_siblings_of_siblings_are_none() -> None:
-    bridge = pool_slice(part("a", "one"), part("b", "one", "two"), part("c", "two"))
-    assert ranked(bridge, a=1) == {"a": 1, "b": 1}
-    assert ranked(bridge, b=1) == {"a": 1, "b": 1, "c": 1}
-
-
-def test_a_sibling_has_the_highest_rank_beside_it() -> None:
-    bridge = pool_slice(part("a", "one"), part("b", "one", "two"), part("c", "two"))
-    assert ranked(bridge, a=1, c=2) == {"a": 1, "b": 2, "c": 2}
-    assert ranked(bridge, a=2, c=1) == {"a": 2, "b": 2, "c": 1}
-    assert ranked(bridge, a=2, b=1) == {"a": 2, "b": 2, "c": 1}
-    assert ranked(bridge, b=1, a=2) == {"a": 2, "b": 2, "c": 1}
-
-
 def test_counter_sets_may_be_published_by_another_slice_of_the_pool() -> None:
     counters = structs.replace(pool_slice(name="counters"), counter_sets=("gpu-0",))
     assert ranked(pool_slice(part("a")), counters, pool_slice(part("b"), name="slice-1"), a=1) == {"a": 1, "b": 1}

@@ -10,11 +10,9 @@ import pytest
 from tests.unit.inventory.values import (
     DRIVER,
     EMPTY,
-    KEY,
     NOW,
     POOL,
     claim,
-    group,
     impact,
     in_tree,
     inventory_of,
@@ -31,7 +29,6 @@ from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_d
 from webhook.inventory.pools import Evictor
 
 if TYPE_CHECKING:
-    from webhook.api.claims import AllocationResult
     from webhook.api.taints import DeviceToleration
 
 
@@ -189,24 +186,6 @@ def test_pods_are_due_at_once_when_grace_and_beginning_are_both_over() -> None:
     assert acting.due_seconds(60, NOW + timedelta(seconds=90)) == 0
 
 
-def test_graces_that_are_over_are_one_wave() -> None:
-    answer = impact(
-        claim("a", on("gpu-0"), users=["p"]),
-        claim("b", on("gpu-1", lets_stay(60)), users=["q"]),
-        claim("c", on("gpu-2", lets_stay(90)), users=["r"]),
-        now=NOW + timedelta(seconds=70),
-    )
-    assert answer.waves == (
-        Wave(0, some("p", "q"), some("ml/a", "ml/b")),
-        Wave(20, some("r"), some("ml/c")),
-    )
-
-
-def test_pods_of_a_shared_claim_share_its_fate() -> None:
-    answer = impact(SLICE, claim("shared", on("gpu-0"), users=["p", "q", "r"]))
-    assert (answer.allocated, answer.pods, answer.claims) == (1, some("p", "q", "r"), some("ml/shared"))
-
-
 @pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
 def test_pod_with_several_claims_counts_where_it_fares_worst(selector: DeviceSelector) -> None:
     answer = impact(
@@ -225,42 +204,6 @@ def test_pod_with_several_claims_counts_where_it_fares_worst(selector: DeviceSel
     )
     assert (answer.tolerating, answer.extended) == (some("t"), some("s", "x"))
     assert answer.later == some("p", "q", "r", "s", "x")
-
-
-@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
-def test_claim_with_several_devices_goes_with_the_first(selector: DeviceSelector) -> None:
-    several = claim("a", on("gpu-0", lets_stay(60)), on("gpu-1", lets_stay(5)), on("gpu-2", lets_stay()), users=["p"])
-    answer = impact(several, selector=selector)
-    assert answer.allocated == 3
-    assert answer.waves == (Wave(5, some("p"), some("ml/a")),)
-    assert answer.tolerating == some()
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [on("gpu-1"), on("gpu-0", pool="node-1"), on("gpu-0", driver="other.example.com")],
-    ids=["another device", "another pool", "another driver"],
-)
-def test_device_that_is_not_selected_hides_none_behind_it(elsewhere: AllocationResult) -> None:
-    inventory = inventory_of(claim("c", elsewhere, on("gpu-0"), users=["p"]))
-    found = impact_of(inventory, DeviceSelector(DRIVER, POOL, "gpu-0"), in_tree(), NOW)
-    assert (found.pods, found.allocated) == (some("p"), 1)
-
-
-def test_only_selected_devices_of_a_claim_matter() -> None:
-    several = claim("a", on("gpu-0", lets_stay(60)), on("gpu-1"), users=["p"])
-    answer = impact(SLICE, several, selector=DeviceSelector(device="gpu-0"))
-    assert (answer.allocated, answer.waves) == (1, (Wave(60, some("p"), some("ml/a")),))
-
-
-@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
-def test_pod_groups_are_counted_apart(selector: DeviceSelector) -> None:
-    answer = impact(
-        claim("a", on("gpu-0"), users=["p", group("g")]),
-        claim("b", on("gpu-1", lets_stay()), users=[group("h")], namespace="safe"),
-        selector=selector,
-    )
-    assert (answer.pods, answer.pod_groups, answer.namespaces) == (some("p"), some("g"), some("ml"))
 
 
 CLUSTER = (
@@ -301,18 +244,6 @@ def test_selected(selector: DeviceSelector, devices: int, pools: int, drivers: i
 
 def test_missing_selector_evicts_nobody() -> None:
     assert impact(*CLUSTER, selector=None) == Impact(devices=4, pools=3, drivers=2)
-
-
-def test_users_of_devices_that_nobody_publishes_any_more_go_too() -> None:
-    answer = impact(claim("a", on("gpu-0"), users=["p"]))
-    assert (answer.devices, answer.allocated, answer.pods) == (0, 1, some("p"))
-
-
-def test_incomplete_pools_are_named_if_they_are_selected() -> None:
-    half = pool_slice("gpu-5", name="half", pool="node-5", count=2)
-    assert impact(*CLUSTER, half).incomplete_pools == ((DRIVER, "node-5"),)
-    assert impact(*CLUSTER, half, selector=DeviceSelector(device="gpu-9")).incomplete_pools == ((DRIVER, "node-5"),)
-    assert impact(*CLUSTER, half, selector=DeviceSelector(pool=POOL)).incomplete_pools == ()
 
 
 def test_claim_without_namespace_is_counted() -> None:
@@ -394,12 +325,6 @@ def test_taints_in_a_slice_hit_device_by_device() -> None:
 def test_device_that_gets_no_taint_is_counted_and_hits_no_pod() -> None:
     inventory = inventory_of(SLICE, claim("a", on("gpu-0"), users=["p"]))
     assert impact_on_devices(inventory, (DRIVER, POOL), {"gpu-0": []}, NOW) == Impact(devices=1, pools=1, drivers=1)
-
-
-def test_key_of_the_taint_matters() -> None:
-    users = claim("a", on("gpu-0", lets_stay(key=KEY)), users=["p"])
-    other = Taint.of_slice(taint(key="other"), in_tree=True)
-    assert (impact(users).tolerating, impact(users, acting=other).now) == (some("p"), some("p"))
 
 
 @pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)])

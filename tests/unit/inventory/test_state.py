@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.unit.inventory.values import DRIVER, POOL, claim, inventory_of, on, pod, pool_slice, rule, taint, taints_on
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
+from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import Device
 from webhook.inventory.state import Inventory, add_name, remove_name
@@ -50,13 +50,6 @@ def test_what_is_gone_is_forgotten_whatever_it_looked_like() -> None:
     assert (inventory.claims, inventory.rules, inventory.usage.groups) == ({}, {}, {})
 
 
-def test_what_was_never_there_may_go() -> None:
-    inventory = Inventory()
-    for gone in (pool_slice(), rule(), claim("a"), pod("p", "a")):
-        inventory.apply(gone, None)
-    assert (inventory.slices, inventory.rules, inventory.claims, inventory.pods) == ({}, {}, {}, {})
-
-
 def test_pods_are_found_by_the_claims_they_name() -> None:
     generated = Pod(ObjectMeta("g", "", "ml"), claims=(PodClaim("g-gpu", generated=True), PodClaim(None)))
     inventory = inventory_of(pod("p", "shared"), pod("o", "shared", "own"), generated, pod("x", extended_claim="ext"))
@@ -87,15 +80,6 @@ def test_pods_that_share_a_claim_are_known() -> None:
     inventory.apply(None, first)
     inventory.apply(third, pod("r", "c"))
     assert sharing() == "pqrx"
-
-
-def test_pod_that_goes_with_a_claim_of_its_own_shares_the_others_no_longer() -> None:
-    first, second = pod("p", "a", "b"), pod("q", "b")
-    inventory = inventory_of(first, second)
-    inventory.apply(first, None)
-    assert not inventory.shares("ml/q")
-    inventory.apply(None, first)
-    assert inventory.shares("ml/q")
 
 
 def test_claim_of_many_pods_is_not_copied_with_each_change() -> None:
@@ -155,17 +139,6 @@ def test_members_of_a_pod_group_are_known_with_and_without_claims() -> None:
     assert (inventory.members_of("ml/crew"), "ml/crew" in inventory._members) == ((), False)
 
 
-def test_pod_groups_come_change_and_go() -> None:
-    crew = PodGroup(ObjectMeta("crew", namespace="ml"), ALL)
-    inventory = inventory_of(crew, PodGroup(ObjectMeta("crew", namespace="web")))
-    assert inventory.pod_groups["ml/crew"] == crew
-    inventory.apply(crew, structs.replace(crew, disruption_mode=SINGLE))
-    assert inventory.pod_groups["ml/crew"].disruption_mode == SINGLE
-    for _ in range(2):
-        inventory.apply(crew, None)
-    assert set(inventory.pod_groups) == {"web/crew"}
-
-
 def test_taints_of_slices_come_first_and_all_rules_count_though_they_repeat() -> None:
     own = taint("NoSchedule", key="own")
     inventory = inventory_of(
@@ -190,10 +163,6 @@ def test_taints_of_slices_come_first_and_all_rules_count_though_they_repeat() ->
     )
 
 
-def test_rules_apply_to_devices_that_no_slice_publishes() -> None:
-    assert taints_on(inventory_of(rule()), "gone.example.com", "gone", "gone") == (taint(),)
-
-
 def test_keys_of_taints_are_those_of_current_slices_and_of_rules() -> None:
     tainted = pool_slice(Device("gpu-0", (taint(key="in-slice"),)), name="old")
     inventory = inventory_of(tainted, rule(key="in-rule"))
@@ -203,22 +172,6 @@ def test_keys_of_taints_are_those_of_current_slices_and_of_rules() -> None:
     inventory.apply(rule(key="in-rule"), None)
     assert inventory.taint_keys() == frozenset()
     assert (inventory.publishes("in-slice"), inventory.publishes("in-rule")) == (False, False)
-
-
-def test_key_is_published_while_any_rule_or_slice_has_it() -> None:
-    """Rules come, change their key and go, each as often as it likes."""
-    inventory = Inventory()
-    one, two = (structs.replace(rule(), meta=ObjectMeta(name), taint=taint(key="k")) for name in "ab")
-    for each in (one, two, one):
-        inventory.apply(None, each)
-    inventory.apply(one, None)
-    inventory.apply(one, None)
-    assert inventory.publishes("k")
-    moved = structs.replace(two, taint=structs.replace(two.taint, key="other"))
-    inventory.apply(two, moved)
-    assert (inventory.publishes("k"), inventory.taint_keys()) == (False, frozenset({"other"}))
-    inventory.apply(moved, None)
-    assert inventory.taint_keys() == frozenset()
 
 
 def with_names(number: int) -> dict[str, Several]:

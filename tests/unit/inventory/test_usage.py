@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, lets_stay, on
-from webhook.api.claims import Consumer, ResourceClaim
+from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Pod
 from webhook.inventory.state import GroupKey, Inventory, is_pod, uses
@@ -38,29 +38,6 @@ def test_device_in_use_is_counted_once_however_many_claims_use_it() -> None:
 )
 def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, *, pod: bool) -> None:
     assert is_pod(consumer) is pod
-
-
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        pytest.param((None, None, None), {"ml/a", "ml/b", "ml/n"}, id="any device"),
-        pytest.param((DRIVER, None, None), {"ml/a", "ml/b", "ml/n"}, id="a driver"),
-        pytest.param((NIC, None, None), {"ml/n"}, id="another driver"),
-        pytest.param((None, POOL, None), {"ml/a", "ml/b", "ml/n"}, id="a pool"),
-        pytest.param((None, "node-1", None), {"ml/b"}, id="another pool"),
-        pytest.param((None, None, "gpu-0"), {"ml/a", "ml/b", "ml/n"}, id="a device"),
-        pytest.param((None, None, "gpu-1"), {"ml/b"}, id="another device"),
-        pytest.param((DRIVER, POOL, "gpu-0"), {"ml/a", "ml/n"}, id="one device"),
-        pytest.param((NIC, POOL, "gpu-0"), set(), id="a device that the driver has not"),
-        pytest.param(("none", None, None), set(), id="a driver of no claim"),
-        pytest.param((None, "none", None), set(), id="a pool of no claim"),
-    ],
-)
-def test_claims_by_device(names: tuple[str | None, str | None, str | None], found: set[str]) -> None:
-    usage = inventory_of(*CLAIMS).usage
-    assert usage.claims_on(*names) == found
-    assert usage.in_use(*names) is bool(found)
-    assert set(usage.users_on(*names)) == found
 
 
 def test_claims_come_once_for_each_of_their_devices() -> None:
@@ -111,37 +88,6 @@ def test_device_of_many_claims_is_not_copied_with_each_change() -> None:
     assert list(inventory.usage.users_on(DRIVER, POOL, "gpu-0")) == [
         f"ml/c{number}" for number in (*range(3), *range(5, 20), 3)
     ]
-
-
-def test_pod_of_two_claims_stays_until_the_last_is_gone() -> None:
-    first, second = claim("a", on("gpu-0"), users=["p"]), claim("b", on("gpu-1"), users=["p"])
-    inventory = inventory_of(first, second)
-    inventory.apply(first, None)
-    (found,) = inventory.usage.groups.values()
-    assert (found.pods, found.claims, found.results) == ({"p": 1}, {"ml/b": 1}, 1)
-
-
-@pytest.mark.parametrize(
-    ("after", "pods", "results"),
-    [
-        pytest.param(claim("a", on("gpu-0")), {}, 1, id="given free by its pods"),
-        pytest.param(claim("a", on("gpu-0"), users=["p", "q"]), {"p": 1, "q": 1}, 1, id="shared by another pod"),
-        pytest.param(claim("a", on("gpu-1"), on("gpu-2"), users=["p"]), {"p": 1}, 2, id="allocated again"),
-    ],
-)
-def test_claim_that_changes_is_counted_as_it_is(after: ResourceClaim, pods: dict[str, int], results: int) -> None:
-    before = claim("a", on("gpu-0"), users=["p"])
-    inventory = inventory_of(before)
-    inventory.apply(before, after)
-    (found,) = inventory.usage.groups.values()
-    assert (found.pods, found.results) == (pods, results)
-
-
-def test_claim_that_is_deallocated_is_no_use() -> None:
-    inventory = inventory_of(*CLAIMS)
-    for each in CLAIMS:
-        inventory.apply(each, claim(each.meta.name))
-    assert inventory.usage.__dict__ == Inventory().usage.__dict__
 
 
 OF_GROUP = Pod(ObjectMeta("p", "", "ml", "uid-of-p"), pod_group="train")

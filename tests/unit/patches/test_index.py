@@ -17,9 +17,10 @@ from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.pools import Pool
 from webhook.patches.filter_match import FilterMatch, Fleet
 from webhook.patches.filters import SharedSelectors
-from webhook.patches.index import PatchIndex
+from webhook.patches.index import Contests, PatchIndex, origins_of
 from webhook.patches.kinds import each_alone
 from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.patching import Origin
 from webhook.patches.published import published_devices
 from webhook.patches.status import Standing, standing_of
 
@@ -60,16 +61,6 @@ def test_changed_slice_costs_a_look_at_its_own_devices() -> None:
 
     few, many = (calls_of(change, lambda pools=pools: fleet(pools, 6)) for pools in (10, 100))
     assert many <= few + 10
-
-
-def test_slice_with_the_same_devices_is_matched_with_nothing() -> None:
-    index = fleet(3, 6)
-    index.take_changed()
-    index.take_changed_pools()
-    index.apply_slice(None, numbered(0, 1, 2, pool="p0", generation=2))
-    assert index.step()
-    assert not index.step()
-    assert (index.take_changed(), index.take_changed_pools()) == (set(), set())
 
 
 def test_only_pools_that_a_filter_names_are_matched() -> None:
@@ -136,17 +127,6 @@ def test_metadata_of_a_patch_is_no_change() -> None:
     assert index.patches["x"].meta.resource_version == "8"
     index.apply_patch("x", structs.replace(patch, meta=structs.replace(patch.meta, uid="other")))
     assert index.take_changed() == {"x"}
-
-
-@pytest.mark.parametrize("steps", range(1, 9))
-def test_change_in_the_middle_of_a_match_counts(steps: int) -> None:
-    """A pool of many devices is matched in several steps."""
-    index = index_of([numbered(*[0] * 40)], patch_of(cel=["n > 0"], taints=[TAINT]))
-    index.apply_slice(None, numbered(*[0] * 39, 1, generation=2))
-    for _ in range(steps):
-        index.step()
-    index.apply_slice(None, numbered(1, *[0] * 39, generation=3))
-    assert places(index) == [("p", "d0")]
 
 
 def test_class_that_changes_in_the_middle_of_a_match_counts() -> None:
@@ -281,17 +261,6 @@ def test_generation_before_counts_beside_one_that_was_never_there_in_full() -> N
     assert [each.meta.name for each in index.slices_of((DRIVER, "p"))] == ["a", "z"]
 
 
-def test_pool_that_is_gone_is_forgotten() -> None:
-    value = numbered(1, None)
-    index = index_of([value], patch_of(cel=["n > 0"], taints=[TAINT]))
-    assert standing_of(index, "patch", 100).faults
-    index.apply_slice(value, None)
-    drained(index)
-    standing = standing_of(index, "patch", 100)
-    assert (standing.rules, standing.selected, standing.faults) == ((), 0, ())
-    assert index.slices_of((DRIVER, "p")) == ()
-
-
 def test_ceiling_is_the_most_that_there_may_be_of_all_taints_together() -> None:
     index = index_of([numbered(1, 0, pool="p"), numbered(0, 1, pool="q")], patch_of(cel=["n > 0"], taints=[TAINT]))
     assert len(standing_of(index, "patch", 2).rules) == 2
@@ -399,3 +368,47 @@ def test_no_step_reads_more_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> Non
         most.append(len(read))
     assert len(read) == 9
     assert max(after - before for before, after in pairwise(most)) == 1
+
+
+LOW: Final = patch_of("low", cel=["n > -1"], taints=[TAINT])
+HIGH: Final = patch_of("high", priority=1, cel=["n > 0"], taints=[structs.replace(TAINT, value="high")])
+
+
+def test_lone_patch_is_no_contest() -> None:
+    contests, pool = Contests(), ("d", "p")
+    one, other = LOW, HIGH
+    contests.enter(one)
+    contests.mark(origins_of(one), [pool])
+    assert contests.pending == 0
+    contests.enter(other)
+    contests.mark(origins_of(one), [pool])
+    assert contests.pending == 1
+    selected = {"low": frozenset("ab"), "high": frozenset("b")}
+    assert contests.step(lambda name, _: selected[name]) == {"low"}
+    origin = Origin("taint", "k", "NoSchedule")
+    assert contests.left_of(origin, "low") == {pool: frozenset("a")}
+    assert contests.left_of(origin, "high") == {}
+    contests.mark(origins_of(one), [pool])
+    assert contests.step(lambda name, _: selected[name]) == set(), "it is as it was"
+    contests.leave(other)
+    contests.mark(origins_of(other), [pool])
+    assert contests.step(lambda name, _: selected[name]) == {"low"}
+    assert contests.left_of(origin, "low") == {}
+    contests.mark(origins_of(one), [pool])
+    assert contests.pending == 0
+    contests.enter(other)
+    contests.mark(origins_of(one), [pool])
+    contests.leave(one)
+    contests.leave(other)
+    assert contests.step(lambda name, _: selected[name]) == set(), "both have left meanwhile"
+
+
+def test_what_patches_before_it_take_together_is_lost_to_the_last() -> None:
+    contests, pool = Contests(), ("d", "p")
+    middle = patch_of("middle", priority=0, created=CREATED.replace(year=2020), taints=[TAINT])
+    for patch in (LOW, middle, HIGH):
+        contests.enter(patch)
+    contests.mark(origins_of(middle), [pool])
+    selected = {"low": frozenset("abc"), "middle": frozenset("b"), "high": frozenset("c")}
+    assert contests.step(lambda name, _: selected[name]) == {"low"}
+    assert contests.left_of(Origin("taint", "k", "NoSchedule"), "low") == {pool: frozenset("a")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -299,16 +299,6 @@ def test_later_taint_of_a_patch_overwrites_an_earlier_one() -> None:
     patch = patch_of(taints=[taint(value="first"), taint("None"), taint(value="last")])
     assert taints_of_patch(patch) == (taint(value="last"), taint("None"))
     assert effective(FLEET, patch).devices[FPGA].taints == (taint(value="last"), taint("None"))
-
-
-def test_order_of_patches_does_not_matter() -> None:
-    patches = [
-        patch_of("a", attributes={N: 1}, taints=[taint(value="a")]),
-        patch_of("b", attributes={N: None}, driver=DRIVER, created=LATER, priority=1),
-        patch_of("c", cel=["n > 0"], taints=[taint(value="c")], priority=2),
-    ]
-    first = effective(FLEET, *patches)
-    assert all(effective(FLEET, *order) == first for order in permutations(patches))
 
 
 def test_of_two_patches_with_one_name_the_last_counts() -> None:

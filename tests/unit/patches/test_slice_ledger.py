@@ -58,16 +58,6 @@ def test_slices_are_taken_a_few_at_a_time_and_each_once() -> None:
     assert taken(found) == ["c"]
 
 
-def test_slice_that_is_gone_is_not_looked_at() -> None:
-    found = ledger(sets())
-    worked(found, "a", patch=1, touch=True)
-    found.apply_slice(None, SLICES["a"])
-    found.take_changed()
-    found.apply_slice(SLICES["a"], None)
-    assert taken(found) == []
-    assert (found.touch, found.of("patch"), found.take_changed()) == (frozenset(), PatchInSlices(), {"patch"})
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -85,12 +75,6 @@ def test_patch_has_the_slices_looked_at_that_it_may_concern(names: Any, expected
     found.apply_patch("patch", None)
     assert taken(found) == expected
     assert list(found.patches.ranking) == []
-
-
-def test_patch_that_moves_concerns_both_places() -> None:
-    found = ledger(sets(pool="q"))
-    found.apply_patch("patch", sets(driver=OTHER))
-    assert taken(found) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -177,16 +161,6 @@ def test_patches_are_reported_when_something_else_has_become_of_them() -> None:
     worked(found, "a")
     assert found.take_changed() == {"other"}
     assert found.of("other") == PatchInSlices()
-
-
-def test_patch_that_comes_back_has_what_its_slices_still_have() -> None:
-    found = ledger(sets())
-    worked(found, "a", patch=1)
-    found.apply_patch("patch", None)
-    assert found.take_changed() == {"patch"}
-    found.apply_patch("patch", sets())
-    worked(found, "a", patch=1)
-    assert found.of("patch") == PatchInSlices(1)
 
 
 def test_what_was_worked_out_for_another_state_of_a_slice_is_not_used() -> None:
