@@ -1,4 +1,4 @@
-"""Rows of pods say the same as the figures, and each why."""
+"""Rows of pods say the same as the figures, and each why; of a slice, those of the taints that act."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.unit.inventory.values import (
     claim,
     group,
     in_tree,
+    inventory_of,
     lets_stay,
     on,
     ours,
@@ -41,10 +42,11 @@ from webhook.inventory.preview import (
     slice_preview,
 )
 from webhook.inventory.state import Inventory
-from webhook.inventory.targets import ANYWHERE, DeviceNames
+from webhook.inventory.targets import ANYWHERE, DeviceId, DeviceNames
 
 if TYPE_CHECKING:
     from webhook.inventory.state import InventoryObject
+
 
 TOLERATIONS = [
     (),
@@ -301,3 +303,51 @@ def test_a_rule_may_ask_our_worker_to_evict() -> None:
     asked = DeviceTaintRule(ObjectMeta("r", annotations={EVICT: "true"}), EMPTY, taint("NoSchedule"))
     preview = rule_preview(stocked(claim("c", on(), users=["1"])), asked, in_tree=True, now=NOW)
     assert (preview.simulated, preview.waves) == (False, {0: 1})
+
+
+USED = (pool_slice("gpu-0", "gpu-1"), claim("a", on("gpu-0"), users=["p"]), claim("b", on("gpu-1"), users=["q"]))
+
+
+def preview(*effects: str, in_tree: bool = True) -> Preview:
+    """Of a slice in which each device has one taint with the effect; an empty one is none."""
+    devices = [Device(f"gpu-{at}", (taint(effect),) if effect else ()) for at, effect in enumerate(effects)]
+    return slice_preview(inventory_of(*USED), pool_slice(*devices), in_tree=in_tree, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("effects", "simulated", "devices", "evicted"),
+    [
+        pytest.param(("NoExecute", ""), False, ["gpu-0"], ["p"], id="one that evicts"),
+        pytest.param(("NoSchedule", ""), False, ["gpu-0"], [], id="one that keeps from allocation"),
+        pytest.param(("None", ""), True, ["gpu-0"], ["p"], id="one that does nothing is simulated"),
+        pytest.param(("None", "None"), True, ["gpu-0", "gpu-1"], ["p", "q"], id="two that do nothing"),
+        pytest.param(("None", "NoExecute"), False, ["gpu-1"], ["q"], id="one that does nothing beside one that acts"),
+        pytest.param(("NoSchedule", "None"), False, ["gpu-0"], [], id="and beside one that does not evict"),
+        pytest.param(("Evict", ""), True, ["gpu-0"], ["p"], id="an unknown effect acts as None"),
+    ],
+)
+def test_taints_that_do_nothing_are_simulated_only_if_all_do_nothing(
+    effects: tuple[str, ...], devices: list[str], evicted: list[str], *, simulated: bool
+) -> None:
+    found = preview(*effects)
+    assert found.simulated is simulated
+    assert [names.device for names, _ in found.taints] == devices
+    assert sorted(row.uid for row in found.pods if row.outcome is PodOutcome.EVICTED) == evicted
+
+
+def test_slice_without_taints_hits_nothing() -> None:
+    found = preview("", "")
+    assert (found.simulated, found.taints, found.pods) == (False, (), ())
+
+
+def test_taint_beside_the_devices_is_previewed_on_the_device_that_it_names() -> None:
+    added = pool_slice("gpu-0", "gpu-1", beside=[SliceTaint("gpu-1", taint())])
+    found = slice_preview(inventory_of(*USED), added, in_tree=True, now=NOW)
+    assert [(names.device, row.uid) for (names, _), row in zip(found.taints, found.pods, strict=True)] == [
+        ("gpu-1", "q")
+    ]
+
+
+def test_taint_is_previewed_on_its_own_device_alone() -> None:
+    (row,) = preview("NoExecute", "").pods
+    assert (row.uid, row.devices) == ("p", (DeviceId("gpu.example.com", "node-0", "gpu-0"),))

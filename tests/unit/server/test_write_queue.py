@@ -1,4 +1,4 @@
-"""Answers that are written together, for transports that only remember what came."""
+"""Answers as bytes, and those that are written together, for transports that only remember what came."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.https.serving import post, undated
+from tests.https.serving import post, reply, status_reply, undated
 from tests.unit.server.doubles import Clock, Transport
 from webhook.server.listener import Listener, _Server
-from webhook.server.responses import QUEUED_ANSWER_BYTES, Answer, WriteQueue
+from webhook.server.responses import QUEUED_ANSWER_BYTES, Answer, WriteQueue, failure
 from webhook.server.settings import Address, ListenerSettings
 
 if TYPE_CHECKING:
@@ -258,3 +258,49 @@ def test_client_that_does_not_read_is_cut_off(end: Callable[[Connection], None],
         await asyncio.sleep(4 * SLOW_CLIENT.write_seconds)
 
     assert connected(then, SLOW_CLIENT).aborted is cut_off
+
+
+async def at_once() -> None: ...
+
+
+def write(answer: Answer, transport: Transport | None, *, paused: bool = False) -> None:
+    request = SimpleNamespace(
+        method="POST",
+        transport=transport,
+        protocol=SimpleNamespace(writing_paused=paused),
+        writer=SimpleNamespace(drain=at_once),
+    )
+
+    async def scenario() -> None:
+        answer.write_queue = WriteQueue()
+        await answer.prepare(cast("Any", request))
+        await answer.write_eof()
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+
+def test_answer_has_three_headers() -> None:
+    transport = Transport()
+    write(Answer(b"ok", status=503, content_type="text/plain"), transport)
+    assert undated(transport.written) == reply(b"ok", "503 Service Unavailable", content_type="text/plain")
+
+
+@pytest.mark.parametrize("transport", [None, Transport(closing=True)], ids=["gone", "closing"])
+def test_client_that_is_gone_is_a_reset(transport: Transport | None) -> None:
+    with pytest.raises(ConnectionResetError):
+        write(Answer(b"ok"), transport)
+
+
+def test_client_that_reads_again_gets_the_rest() -> None:
+    transport = Transport()
+    write(Answer(b"ok"), transport, paused=True)
+    assert not transport.aborted
+    assert transport.written.endswith(b"\r\n\r\nok")
+
+
+def test_failure_is_a_status_that_says_what_to_do() -> None:
+    transport = Transport()
+    write(failure(405, 'use "POST"', allow="POST"), transport)
+    told = status_reply("405 Method Not Allowed", "MethodNotAllowed", 'use "POST"', extra="Allow: POST\r\n")
+    assert undated(transport.written) == told

@@ -8,22 +8,26 @@ import json
 import time
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from tests.builders import DRIVER, make_basic_device, make_device, make_patch, make_slice, make_taint
 from tests.unit.cluster.cache.following import event, waits_of
 from tests.unit.cluster.cache.test_names import ABSENT, GPU, Objects, device_class
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, status, until
+from tests.unit.patches.fake_cluster import CLOSED
+from tests.unit.patches.patched import patch_of
 from tests.unit.running import running
 from webhook.api.decode import Reader
+from webhook.api.meta import ObjectMeta
 from webhook.api.patches import decode_patch
-from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, CELSelector, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import decode_slice
 from webhook.cluster.cache.decoders import SliceWire, WholeSliceWire
-from webhook.cluster.cache.known_patches import KnownRules, PatchesInForce, PatchWatch
+from webhook.cluster.cache.known_patches import KnownRules, OwnedRuleWire, PatchesInForce, PatchWatch, PatchWire
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
@@ -32,12 +36,14 @@ from webhook.inventory.state import Inventory, Sight
 from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.published import published_devices
 from webhook.patches.slice_patches import SlicePatches
+from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch, StoredRule
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
+
 
 PATCHES = "/apis/devicetaint.io/v1alpha1"
 QUICK = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01, short_watch_seconds=0.0)
@@ -330,3 +336,43 @@ async def test_worker_does_not_wait_for_patches_that_it_may_not_read() -> None:
         objects.forbidden = False
         await until(lambda: watch.problem is None, "the list")
         assert set(watch.patches()) == {"a"}
+
+
+PATCH: Final = StoredPatch(
+    structs.replace(patch_of("one", driver=DRIVER, taints=[CLOSED]), meta=ObjectMeta("one", uid="u"))
+)
+
+
+def manifest(**fields: Any) -> dict[str, Any]:
+    return {"name": "one", "uid": "u", "resourceVersion": "7", **fields}
+
+
+def test_patch_that_is_new_has_no_status() -> None:
+    found = PatchWire(manifest(creationTimestamp="2026-01-01T00:00:00Z"), {"devices": {"priority": 3}}).to_value()
+    assert (found.generation, found.deleting, found.status) == (0, False, PatchStatus(0, 0, 0, 0, ()))
+    assert (found.patch.priority, found.meta.uid, found.owner) == (3, "u", RuleOwner("ResourceSlicePatch", "one", "u"))
+    assert found.patch.created is not None
+    assert structs.replace(found, patch=PATCH.patch) == PATCH
+
+
+def test_patch_with_a_status() -> None:
+    status = {"observedGeneration": 4, "selectedDevices": 3, "taintedDevices": 2, "rules": 1, "patchedDevices": 5}
+    conditions = [{"type": "Expanded", "status": "True", "reason": "Expanded", "message": "m"}]
+    found = PatchWire(
+        manifest(generation=5, deletionTimestamp="2026-01-01T00:00:00Z"), {}, {**status, "conditions": conditions}
+    ).to_value()
+    assert (found.generation, found.deleting) == (5, True)
+    assert structs.replace(found.status, conditions=()) == PatchStatus(4, 3, 2, 1, (), 5)
+    assert [each.type for each in found.status.conditions] == ["Expanded"]
+
+
+def test_rule_has_the_labels_and_the_owner_that_count() -> None:
+    labels = {PATCH_LABEL: "u", "other": "x", HARDWARE_LABEL: 7}
+    owners = [{"kind": "Node", "name": "n", "uid": "x"}, {"kind": "K", "name": "k", "uid": "w", "controller": True}]
+    found = OwnedRuleWire(manifest(labels=labels, ownerReferences=owners), {"taint": {"key": "k"}}).to_value()
+    assert found.labels == {PATCH_LABEL: "u"}
+    assert found.controller == RuleOwner("K", "k", "w")
+    assert found.owner_uids == (), "its controller is another one"
+    assert found.owner == RuleOwner("DeviceTaintRule", "one", "u")
+    meta, taint = ObjectMeta("one", uid="u", resource_version="7"), structs.replace(CLOSED, key="", effect="")
+    assert OwnedRuleWire(manifest()).to_value() == StoredRule(DeviceTaintRule(meta, None, taint))

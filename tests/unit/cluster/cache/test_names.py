@@ -1,4 +1,4 @@
-"""Names: what the watches bring, what single requests fill in, and that requests stay bounded."""
+"""Names and holds: what the watches bring, what single requests fill in, and that requests stay bounded."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import convert
 
-from tests.unit.cluster.cache.following import EXPIRED, event
+from tests.unit.cluster.acting import acting_cluster
+from tests.unit.cluster.cache.following import EXPIRED, event, no_chance, page, synced
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, status, until
 from tests.unit.running import running
+from webhook.api.pods import HOLD
 from webhook.cluster.cache.decoders import DeviceClassWire
-from webhook.cluster.cache.names import ClassDrivers, ClusterCache, Namespace
+from webhook.cluster.cache.names import ClassDrivers, ClusterCache, Namespace, NamespaceCache
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from webhook.policy.match import ClusterNames
+
 
 CLASSES = "/apis/resource.k8s.io/v1"
 ABSENT = Answer(status(404, "not found"), 404)
@@ -360,3 +363,30 @@ async def test_end_gives_up_what_is_under_way() -> None:
         await bench.cache.fetch(["stuck"], [], 0.01)
         [task] = bench.cache._namespace_lookups._in_flight.values()
     assert task.cancelled() or task.cancelling()
+
+
+def held_namespace(name: str, version: int = 3, hold: str | None = None, **labels: str) -> dict[str, Any]:
+    annotations = {"other": "x"} | ({} if hold is None else {HOLD: hold})
+    meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"metadata": {**meta, "labels": labels, "annotations": annotations}}
+
+
+async def test_holds_and_labels_of_namespaces_are_known_and_their_changes_told() -> None:
+    told: list[str] = []
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(page(10, held_namespace("ml", tier="prod"), held_namespace("web", hold="release")))
+        namespaces = NamespaceCache(cluster, random=no_chance, on_change=told.append)
+        async with synced(namespaces.reflector):
+            facts = namespaces.facts_of("ml")
+            assert facts is not None
+            assert facts.labels == {"tier": "prod"}
+            assert [namespaces.hold_of(name) for name in ("ml", "web", "none")] == [None, "release", None]
+            assert told == ["ml", "web"]
+            told.clear()
+            await peer.say(event("MODIFIED", held_namespace("ml", 11, hold="stop", tier="prod")))
+            await peer.say(event("MODIFIED", held_namespace("web", 12, hold="release", tier="x")))
+            await peer.say(event("MODIFIED", held_namespace("ml", 13, hold="stop", tier="prod")))  # something else
+            await peer.say(event("DELETED", held_namespace("web", 14)))
+            await until(lambda: namespaces.facts_of("web") is None, "deleted")
+            assert told == ["ml", "web", "web"]
+            assert namespaces.hold_of("ml") == "stop"

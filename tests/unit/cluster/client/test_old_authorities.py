@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import ssl
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.unit.cluster.client.test_credentials import kubeconfig
 from webhook.cluster.client.connections import certificate_end
 from webhook.cluster.client.credentials import InCluster, KubeConfig
 
@@ -97,16 +97,8 @@ def test_a_pod_connects(pki: tuple[str, ssl.SSLContext], tmp_path: Path) -> None
 
 def test_a_kubeconfig_connects(pki: tuple[str, ssl.SSLContext], tmp_path: Path) -> None:
     ca = base64.b64encode(pki[0].encode()).decode()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": "https://one.test", "certificate-authority-data": ca}}],
-        "users": [{"name": "a", "user": {"token": "abc"}}],
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
-    _connect(_tls(asyncio.run(KubeConfig(str(tmp_path / "config")).load())), pki[1])
+    path = kubeconfig(tmp_path, {"token": "abc"}, **{"certificate-authority-data": ca})
+    _connect(_tls(asyncio.run(KubeConfig(path).load())), pki[1])
 
 
 def test_doctor_takes_a_bundle_that_an_api_server_takes(pki: tuple[str, ssl.SSLContext]) -> None:
