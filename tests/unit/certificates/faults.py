@@ -69,7 +69,6 @@ class Bench:
         return self._contexts.index(context) + 1
 
     def jump(self, time: timedelta) -> None:
-        """Let time pass in which nothing runs."""
         self.now += time
 
 
@@ -95,7 +94,6 @@ class Files(Bench):
         )
 
     def pair(self, lifetime: timedelta = 10 * DAY, made: datetime = START) -> Pair:
-        """A new pair."""
         return self.authority.serving_pair(["localhost"], now=made, lifetime=lifetime)
 
     def write(self, certificate: bytes | None = None, key: bytes | None = None, ca: bytes | None = None) -> None:
@@ -105,15 +103,12 @@ class Files(Bench):
                 (self.folder / name).write_bytes(content)
 
     def put(self, pair: Pair) -> None:
-        """Replace both."""
         self.write(pair.certificate, pair.key)
 
     def renew(self) -> None:
-        """Replace both by a good pair."""
         self.put(self.pair(made=self.now))
 
     def drop(self, name: str) -> None:
-        """Delete a file."""
         (self.folder / name).unlink()
 
     def extend(self) -> None:
@@ -132,7 +127,6 @@ class Managed(Bench):
 
     @property
     def now(self) -> datetime:
-        """The clock of the world."""
         return self.world.now
 
     @now.setter
@@ -153,7 +147,6 @@ class Managed(Bench):
             path.write_bytes(content)
 
     def break_all(self, fault: str) -> None:
-        """Let no configuration be written."""
         self.world.validating.read_only = self.world.mutating.read_only = fault
 
     def early(self) -> None:
@@ -271,7 +264,6 @@ MANAGED: Final[dict[str, Steps]] = {
 
 
 def report() -> str:
-    """Everything, in sections."""
     return "".join(_sections())
 
 
@@ -341,7 +333,6 @@ def _state(bench: Bench) -> dict[str, Any]:
 
 @contextmanager
 def _recorded() -> Generator[list[str]]:
-    """The log lines of the room, as they come."""
     records, log = _Records(), logging.getLogger("webhook.certificates")
     before = log.level
     log.setLevel(logging.DEBUG)

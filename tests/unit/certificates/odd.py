@@ -25,7 +25,6 @@ def der_of(pem: bytes) -> bytes:
 
 
 def pem_of(der: bytes, label: str = "CERTIFICATE") -> bytes:
-    """One block of PEM."""
     return f"-----BEGIN {label}-----\n{base64.encodebytes(der).decode()}-----END {label}-----\n".encode()
 
 

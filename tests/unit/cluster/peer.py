@@ -28,8 +28,6 @@ TEST_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked."""
-
     method: str
     path: str
     query: dict[str, str]
@@ -256,7 +254,6 @@ def cluster_of(peer: Peer, timeout_seconds: float = 30.0, **settings: float) -> 
 
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Polls until the condition holds."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 -- any state, also one that no event announces

@@ -123,11 +123,9 @@ class Subject:
         self.run: Callable[[], Coroutine[Any, Any, Any]]
 
     def wake(self) -> None:
-        """Something has changed."""
         raise NotImplementedError
 
     def note(self, word: str) -> None:
-        """It did that now."""
         text = f"{asyncio.get_running_loop().time():.3f}:{word.replace(' ', '_')}"
         if text not in self.notes[-1:]:
             self.notes.append(text)
@@ -140,14 +138,12 @@ class Subject:
             asyncio.get_running_loop().call_later(self.later, self.act, "wake")
 
     async def ask(self, word: str) -> None:
-        """A request."""
         self.looked(word)
         await asyncio.sleep(REQUEST_SECONDS)
         if self.failing:
             raise Unavailable("no route")
 
     def act(self, word: str) -> None:
-        """What the schedule says."""
         if word == "wake":
             self.wakes += 1
             self.wake()
@@ -165,19 +161,15 @@ class _Toucher:
         self.problems: dict[str, str] = {}
 
     async def run(self) -> NoReturn:
-        """Nothing."""
         await asyncio.Event().wait()
         raise AssertionError
 
     def want(self, names: Collection[str]) -> None:
-        """It is asked for that many."""
         self.problems = dict.fromkeys(names, "no") if self._subject.failing else {}
         self._subject.looked(f"want {len(names)}")
 
 
 class Slices(Subject):
-    """The keeper of slices."""
-
     def __init__(self) -> None:
         super().__init__()
         parts = KeeperParts(
@@ -209,7 +201,6 @@ class _TimedCluster(ReactingCluster):
         self.failing = lambda _: "no route" if subject.failing else ""
 
     def renew(self) -> None:
-        """The keeper, with that time."""
         parts = ReactionParts(
             writer=cast("ReactionWriter", self),
             metrics=ReactionMetrics(self.numbers),
@@ -232,15 +223,12 @@ class _TimedCluster(ReactingCluster):
         return NOW + timedelta(seconds=loop.time())
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
-        """It takes as long as a request."""
         self._subject.note("write")
         await asyncio.sleep(REQUEST_SECONDS)
         return await super().write_reaction(write)
 
 
 class Reactions(Subject):
-    """The keeper of the rules of reactions."""
-
     def __init__(self) -> None:
         super().__init__()
         self.cluster = _TimedCluster(self)
@@ -266,27 +254,21 @@ class Audit(Subject):
         self.run = PeriodicAudit(cast("Cluster", self), collections, sources, metrics, 600.0).run
 
     async def path(self) -> str:
-        """Of a collection."""
         await self.ask("path")
         return "/apis/resource.k8s.io/v1/somethings"
 
     def forget(self) -> None:
-        """Discovery is to be repeated."""
         self.note("forget")
 
     async def get_page(self, *_: Any, **__: Any) -> bytes:
-        """Of a collection."""
         await self.ask("page")
         return b'{"metadata": {}, "items": []}'
 
     def wake(self) -> None:
-        """Another policy is in use, or the same again."""
         self.store.use(JUDGES[self.wakes % 3 // 2])
 
 
 class Loader(Subject):
-    """The loader of policies."""
-
     unit = 20.0
 
     def __init__(self) -> None:
@@ -305,7 +287,6 @@ class Loader(Subject):
         self.note(f"event {reason}")
 
     def wake(self) -> None:
-        """A document is offered, or cannot be read."""
         if not self.allowed:
             self.loader.unreadable("no such file")
             return
@@ -314,8 +295,6 @@ class Loader(Subject):
 
 
 class Index(Subject):
-    """The controller of patches."""
-
     later = 0.0
 
     def __init__(self) -> None:
@@ -342,7 +321,6 @@ class Index(Subject):
         self.cluster.log.clear()
 
     def wake(self) -> None:
-        """A slice or the patch changes."""
         self.cluster.slices(slice_of(gpu("a"), gpu("b", self.wakes % 3), pool=f"p{self.wakes % 2}"))
         if self.wakes % 3 == 1:
             self.cluster.patch("patch", cel=[MEMORY], taints=[CLOSED])
@@ -365,8 +343,6 @@ class _Flag(asyncio.Event):
 
 
 class Claims(Subject):
-    """The horizon of claims."""
-
     def __init__(self) -> None:
         super().__init__()
         clock = asyncio.get_running_loop().time
@@ -378,7 +354,6 @@ class Claims(Subject):
         self.run = self.horizon.run
 
     async def get(self, *_: Any, **__: Any) -> bytes:
-        """The version of the collection."""
         self.looked("newest")
         await asyncio.sleep(REQUEST_SECONDS)
         if self.failing:
@@ -400,13 +375,10 @@ class Claims(Subject):
         self.note(f"reached {self.horizon.reached(asyncio.get_running_loop().time() - 0.5)}")
 
     def wake(self) -> None:
-        """An answer as of now is wanted."""
         self.horizon.reached(asyncio.get_running_loop().time())
 
 
 class Versions(Subject):
-    """The versions of servers."""
-
     unit = 15.0
 
     def __init__(self) -> None:
@@ -416,7 +388,6 @@ class Versions(Subject):
         self.run, self.wake = versions.run, versions.ask  # type: ignore[method-assign]
 
     async def sample(self, _: str) -> bytes:
-        """The version of one server."""
         await self.ask("sample")
         if not self.allowed:
             raise ClusterError("403: no", code=403)
@@ -439,7 +410,6 @@ class _Notes(logging.Handler):
 
 
 def times(kind: type[Subject], schedule: Schedule) -> list[str]:
-    """What it does when."""
 
     async def play() -> list[str]:
         subject = kind()

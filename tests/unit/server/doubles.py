@@ -6,8 +6,6 @@ from typing import Any
 
 
 class Clock:
-    """Shows the seconds that a test has set."""
-
     def __init__(self) -> None:
         self.seconds = 1000.0
 
@@ -16,8 +14,6 @@ class Clock:
 
 
 class Transport:
-    """Takes what is written."""
-
     def __init__(self, *, closing: bool = False) -> None:
         self.written = b""
         self.aborted = False
