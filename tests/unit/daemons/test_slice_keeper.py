@@ -263,23 +263,6 @@ def test_patch_that_is_being_deleted_counts_until_it_is_gone() -> None:
     play(world, lambda: world.values() == [7], lambda: world.said() == AppliedAttributes(1, FINE))
 
 
-def test_process_that_may_not_write_waits_until_it_may() -> None:
-    world = patched("a")
-    world.is_current = False
-
-    async def test() -> None:
-        task = asyncio.create_task(world.keeper.run())
-        await asyncio.sleep(0.05)
-        assert (world.touched, world.reported) == ([], [])
-        world.is_current = True
-        await until(lambda: world.values() == [7], "the slice")
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    run(test())
-
-
 def test_many_slices_are_worked_out_a_few_at_a_time() -> None:
     """The event loop goes on in between."""
     world = World()

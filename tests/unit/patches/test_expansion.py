@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import field_errors
 from tests.unit.inventory.values import NOW, taint
-from tests.unit.patches.patched import CREATED, DRIVER, class_of, effective, patch_of, pools_of, slice_of
+from tests.unit.patches.patched import DRIVER, class_of, effective, patch_of, pools_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
@@ -123,18 +123,6 @@ def test_patch_that_loses_on_some_devices_has_rules_for_the_others() -> None:
     found = {(rule.taint.effect, rule.selector.pool) for rule in rules(low, high, of="low")}
     assert found == {("NoSchedule", "node-1"), ("None", None)}
     assert selectors(low, high, of="high") == [DeviceSelector(DRIVER, "node-0")]
-
-
-def test_patch_that_loses_everywhere_has_no_rule() -> None:
-    low = patch_of("low", driver=DRIVER, taints=[PLAIN])
-    high = patch_of("high", taints=[taint("NoSchedule", value="high")], created=CREATED - timedelta(days=1))
-    assert selectors(low, high, of="low") == []
-    assert selectors(low, high, of="high") == [DeviceSelector()]
-
-
-def test_patches_that_set_different_taints_do_not_concern_each_other() -> None:
-    one, two = patch_of("one", driver=DRIVER, taints=[PLAIN]), patch_of("two", taints=[taint("NoExecute")], priority=5)
-    assert selectors(one, two, of="one") == [DeviceSelector(DRIVER)]
 
 
 def test_name_stays_while_patch_taint_and_selector_are_the_same() -> None:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.unit.cluster.cache.following import EXPIRED, bookmark, event, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, status, until
 from tests.unit.running import running
@@ -99,28 +101,24 @@ async def test_second_watch_shows_that_nothing_was_missed() -> None:
         assert request.query["allowWatchBookmarks"] == "true"
 
 
-async def test_second_watch_shows_what_is_still_to_come() -> None:
+FIRST = event("MODIFIED", thing("a", 13))
+
+
+@pytest.mark.parametrize(
+    ("changes", "versions"),
+    [
+        pytest.param([event("DELETED", thing("b", 14)), bookmark(20)], ["10", "13", "14"], id="no later than the last"),
+        pytest.param([event("ADDED", thing("b", 21))], ["13", "21"], id="a later change ends it"),
+    ],
+)
+async def test_second_watch_shows_what_is_still_to_come(changes: list[bytes], versions: list[str]) -> None:
     """The inventory need not come further than the last change."""
-    changes = [event("MODIFIED", thing("a", 13)), event("DELETED", thing("b", 14)), bookmark(20)]
-    async with asking(page(20), watches=(Lines(changes),)) as bench:
+    async with asking(page(20), watches=(Lines([FIRST, *changes]),)) as bench:
         bench.horizon.reached(100.0)
         await bench.answered(1, 1)
-        for version in ("10", "13"):
+        for version in versions:
             bench.version = version
-            assert not bench.horizon.reached(100.0)
-        bench.version = "14"
-        assert bench.horizon.reached(100.0)
-
-
-async def test_later_change_ends_the_second_watch() -> None:
-    changes = [event("MODIFIED", thing("a", 13)), event("ADDED", thing("b", 21))]
-    async with asking(page(20), watches=(Lines(changes),)) as bench:
-        bench.horizon.reached(100.0)
-        await bench.answered(1, 1)
-        bench.version = "13"
-        assert not bench.horizon.reached(100.0)
-        bench.version = "21"
-        assert bench.horizon.reached(100.0)
+            assert bench.horizon.reached(100.0) is (version == versions[-1])
 
 
 async def test_second_watch_that_shows_too_little_leaves_it_to_the_first() -> None:
