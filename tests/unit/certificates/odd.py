@@ -78,10 +78,7 @@ def _ec_key_on(curve: bytes) -> Callable[[bytes], bytes]:
 
 
 KEYS: Final[Mapping[str, tuple[Callable[[bytes], bytes], str]]] = {
-    "a curve that is unknown": (
-        _ec_key_on(_CURVE[:-1] + b"\x77"),
-        "Curve 1.2.840.10045.3.1.119 is not supported",
-    ),
+    "a curve that is unknown": (_ec_key_on(_CURVE[:-1] + b"\x77"), "Curve 1.2.840.10045.3.1.119 is not supported"),
     "a key for X25519": (lambda _: _private(x25519.X25519PrivateKey.generate()), "the key must be "),
     "a key for DSA": (lambda _: _private(dsa.generate_private_key(1024)), "the key must be "),
     "an encrypted key that is none": (lambda _: pem_of(b"\x30\x00", "ENCRYPTED PRIVATE KEY"), ""),

@@ -82,11 +82,7 @@ CASES: Final[dict[str, tuple[Authorities, list[Trust], Step | None]]] = {
     "nothing is there: a CA that signs at once": (Authorities(), both(), Make(successor=False)),
     "only the Secret is empty: a CA that must be trusted first": (Authorities(), both(ONE), Make(successor=True)),
     "what ended is as good as nothing": (Authorities(signing=ENDED, next=ENDED), both(ENDED), Make(successor=False)),
-    "a CA that nobody trusts yet": (
-        Authorities(signing=ONE),
-        both(),
-        Spread(("validating", "mutating"), (b"one",)),
-    ),
+    "a CA that nobody trusts yet": (Authorities(signing=ONE), both(), Spread(("validating", "mutating"), (b"one",))),
     "one webhook of one configuration lacks it": (
         Authorities(signing=ONE),
         [trust("validating", [ONE], [ONE]), trust("mutating", [ONE], [])],

@@ -121,12 +121,7 @@ class Replica:
         self.metrics = Metrics(version="0", resources=())
         stores = [world.validating, world.mutating]
         self.source = SelfManagedSource(
-            SETTINGS,
-            world.secret,
-            stores,
-            now=lambda: world.now - behind,
-            metrics=self.metrics,
-            clock=world.seconds,
+            SETTINGS, world.secret, stores, now=lambda: world.now - behind, metrics=self.metrics, clock=world.seconds
         )
         self._looking: Coroutine[Any, Any, None] | None = None
 

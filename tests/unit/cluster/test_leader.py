@@ -70,10 +70,7 @@ def now() -> datetime:
 
 @contextlib.asynccontextmanager
 async def candidate(
-    cluster: Cluster,
-    identity: str,
-    settings: LeaderSettings = SETTINGS,
-    clock: Callable[[], float] = time.monotonic,
+    cluster: Cluster, identity: str, settings: LeaderSettings = SETTINGS, clock: Callable[[], float] = time.monotonic
 ) -> Any:
     leadership = Leadership(cluster, settings, identity=identity, now=now, random=random.random, clock=clock)  # noqa: TID251 -- as the shell has it
     task = asyncio.create_task(leadership.run())

@@ -216,9 +216,7 @@ def test_text_that_does_not_count_is_no_ceiling(tmp_path: Path) -> None:
 
 def test_patch_that_is_not_known_has_no_text_and_the_ceiling_says_why(tmp_path: Path) -> None:
     found = worker_of(tmp_path)._patch_ceiling_of(part(0), None)
-    assert found == BY_LIMITS._replace(
-        text_problem="the patch is not known: resourceslicepatches not read yet",
-    )
+    assert found == BY_LIMITS._replace(text_problem="the patch is not known: resourceslicepatches not read yet")
 
 
 def test_patches_are_looked_for_and_readiness_does_not_depend_on_them(tmp_path: Path) -> None:

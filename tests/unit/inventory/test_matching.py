@@ -7,15 +7,7 @@ import pytest
 from tests.unit.inventory.values import DRIVER, KEY, POOL, taint
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint, DeviceToleration
-from webhook.inventory.pools import (
-    FOR_EVER,
-    LONG_AGO,
-    Evictor,
-    acts,
-    grace_seconds,
-    selects,
-    tolerates,
-)
+from webhook.inventory.pools import FOR_EVER, LONG_AGO, Evictor, acts, grace_seconds, selects, tolerates
 
 T = DeviceToleration
 

@@ -211,8 +211,7 @@ def test_the_toleration_that_decides_is_named(
 
 
 @pytest.mark.parametrize(
-    ("acting", "reason"),
-    [(in_tree(), OutcomeReason.EXTENDED_RESOURCE), (ours(), OutcomeReason.NOT_TOLERATED)],
+    ("acting", "reason"), [(in_tree(), OutcomeReason.EXTENDED_RESOURCE), (ours(), OutcomeReason.NOT_TOLERATED)]
 )
 def test_pod_with_extended_resources_is_evicted_whoever_does_it(acting: Taint, reason: OutcomeReason) -> None:
     (row,), _ = rows_of(stocked(claim("c", on(), users=["1"], extended=True)), [(ANYWHERE, acting)], NOW)
@@ -220,10 +219,7 @@ def test_pod_with_extended_resources_is_evicted_whoever_does_it(acting: Taint, r
 
 
 def test_only_claims_that_lead_to_the_outcome_are_named() -> None:
-    inventory = stocked(
-        claim("stays", on("gpu-0", lets_stay()), users=["1"]),
-        claim("goes", on("gpu-1"), users=["1"]),
-    )
+    inventory = stocked(claim("stays", on("gpu-0", lets_stay()), users=["1"]), claim("goes", on("gpu-1"), users=["1"]))
     (row,), _ = rows_of(inventory, [(DeviceNames(DRIVER), in_tree())], NOW)
     assert (row.claims, [each.device for each in row.devices]) == (("ml/goes",), ["gpu-0", "gpu-1"])
 

@@ -94,8 +94,7 @@ def written(result: ReactionPass) -> tuple[ReactionRule, ...]:
 def softened(rule: ReactionRule) -> DeviceTaintRule:
     """The rule as `/mutate` stores it."""
     meta = ObjectMeta(
-        rule.name,
-        annotations={**rule.annotations, EVICT: "true", "devicetaint.io/softened-from": "NoExecute"},
+        rule.name, annotations={**rule.annotations, EVICT: "true", "devicetaint.io/softened-from": "NoExecute"}
     )
     return DeviceTaintRule(meta, rule.selector, structs.replace(rule.taint, effect="NoSchedule"))
 

@@ -146,10 +146,7 @@ def test_values_that_python_takes_for_one_are_several_kinds() -> None:
 def test_attribute_that_cannot_be_read_makes_another_kind_though_no_selector_reads_it() -> None:
     unread = {"v": {"version": "one"}}
     found = devices({}, unread, {"w": {"string": "x"}}, unread)
-    assert [each.names for each in shape(Kinds(SharedSelectors()), (N,), found).groups] == [
-        ("d0", "d2"),
-        ("d1", "d3"),
-    ]
+    assert [each.names for each in shape(Kinds(SharedSelectors()), (N,), found).groups] == [("d0", "d2"), ("d1", "d3")]
 
 
 def test_pools_that_are_alike_share_a_shape() -> None:

@@ -128,10 +128,7 @@ def test_taints_that_do_nothing_count_only_among_their_like() -> None:
     assert sorted(acting.impact.kept) == ["plain", "stays", "waits"]
     passive = preview_of(patch_of(device="gpu-1", taints=[taint("None")]), in_tree=False)
     assert (passive.simulated, passive.taints[0][1].evictor) == (True, Evictor.OURS)
-    assert outcomes(passive) == {
-        "pod-waits": (PodOutcome.EVICTED, 60),
-        "pod-stays": (PodOutcome.TOLERATES, None),
-    }
+    assert outcomes(passive) == {"pod-waits": (PodOutcome.EVICTED, 60), "pod-stays": (PodOutcome.TOLERATES, None)}
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,7 @@ def test_without_a_limit_nothing_is_held_back() -> None:
 
 def test_rules_of_other_reactions_count() -> None:
     sick = make_slice(
-        {
-            "gpu-0": (make_signal(900),),
-            "gpu-1": (make_signal(800),),
-            "gpu-2": (make_signal(700, "", HEAT),),
-        }
+        {"gpu-0": (make_signal(900),), "gpu-1": (make_signal(800),), "gpu-2": (make_signal(700, "", HEAT),)}
     )
     heat = limited(2, "heat", key=HEAT)
     cluster = Cluster(sick, reactions=(make_reaction(), heat))

@@ -13,14 +13,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.targets import DeviceId
-from webhook.patches.reasons import (
-    REASONS_MAX,
-    RETURNS_MAX,
-    ReactionReason,
-    ReactionRule,
-    ReasonId,
-    noted_on,
-)
+from webhook.patches.reasons import REASONS_MAX, RETURNS_MAX, ReactionReason, ReactionRule, ReasonId, noted_on
 from webhook.policy.limits import REACTION_KEY, ReactionLevel, may_come_of_reactions, reaction_rule_name
 from webhook.policy.model import Reaction
 

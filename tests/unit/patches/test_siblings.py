@@ -149,8 +149,7 @@ def test_book_knows_owners_by_uid() -> None:
 @pytest.mark.parametrize(("effect", "copied"), [("NoExecute", True), ("NoSchedule", False)])
 def test_siblings_evict_when_their_rule_does(effect: str, *, copied: bool) -> None:
     stored = rule(
-        taint=structs.replace(TAINT, effect=effect),
-        annotations={SCOPE: "hardware", NOT_BEFORE: "2026-07-01T22:00:00Z"},
+        taint=structs.replace(TAINT, effect=effect), annotations={SCOPE: "hardware", NOT_BEFORE: "2026-07-01T22:00:00Z"}
     )
     index = index_of([slice_of(part("full", "a"), part("half", "a"), pool="p")])
     [found] = sibling_rules(stored, index, 1).rules

@@ -133,11 +133,7 @@ IN_SLICES: Final = {
     "fine": (PatchInSlices(3), ("True", "AttributesApplied", "the slices have what the patch sets")),
     "originals": (
         PatchInSlices(beyond=("d", "c", "b", "a")),
-        (
-            "False",
-            "TooManyOriginals",
-            f"not applied in 4 slices, {LARGE}: a, b, c and 1 more",
-        ),
+        ("False", "TooManyOriginals", f"not applied in 4 slices, {LARGE}: a, b, c and 1 more"),
     ),
     "devices": (
         PatchInSlices(invalid={"s": FULL}),

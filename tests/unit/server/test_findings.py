@@ -30,7 +30,7 @@ def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do() ->
         PolicyStore(
             judge_of(make_entry("noted", "audit"), make_entry("told", "warn"), make_entry("fine", "allow")),
             judge_of(make_entry("candidate-rule", "deny")),
-        ),
+        )
     )
     answer = reviewed(state, CLAIM)
     metrics = answer["metrics"]

@@ -122,31 +122,6 @@ async def some_turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_request_behind_a_body_that_came_late_is_read_with_all_others() -> None:
-    whole = post(b"12345")
-
-    async def then(connection: Connection) -> None:
-        connection.data_received(whole[:-1])
-        await some_turns()
-        connection.data_received(whole[-1:] + whole * QUEUED * 2)
-
-    assert sizes(then) == [5] * (1 + QUEUED * 2)
-
-
-def test_request_behind_very_many_bodies_that_came_late_is_read_with_all_others() -> None:
-    whole = post(b"12345")
-
-    async def then(connection: Connection) -> None:
-        for _ in range(QUEUED):
-            connection.data_received(whole[:-1])
-            await some_turns()
-            connection.data_received(whole[-1:])
-            await some_turns()
-        connection.data_received(whole * 2)
-
-    assert sizes(then) == [5] * (QUEUED + 2)
-
-
 def test_body_behind_one_of_very_many_chunks_is_read() -> None:
     head = post(b"", Content_Length="", Transfer_Encoding="chunked")
 

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import (
-    make_admission_request,
-    make_claim,
-    make_context,
-    make_rule,
-    make_taint,
-    make_toleration,
-)
+from tests.builders import make_admission_request, make_claim, make_context, make_rule, make_taint, make_toleration
 from tests.unit.policy.documents import make_entry, policy_of
 from webhook.admission.chain import mutate, validate
 from webhook.policy.decide import Judge

@@ -48,12 +48,7 @@ async def asking(*answers: Reply, watches: tuple[Reply, ...] = ()) -> AsyncItera
         bench: Bench
         claims = FixedCollection("resource.k8s.io", "v1", "resourceclaims")
         horizon = ClaimsHorizon(
-            cluster,
-            claims,
-            lambda: bench.version,
-            clock=lambda: bench.now,
-            random=lambda: 0.999,
-            event_seconds=0.01,
+            cluster, claims, lambda: bench.version, clock=lambda: bench.now, random=lambda: 0.999, event_seconds=0.01
         )
         bench = Bench(peer, horizon)
         async with running(horizon.run()):

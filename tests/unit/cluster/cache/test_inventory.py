@@ -7,11 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.builders import (
-    DRIVER,
-    make_rule,
-    make_taint,
-)
+from tests.builders import DRIVER, make_rule, make_taint
 from tests.unit.cluster.api_peer import ALL, ApiPeer
 from tests.unit.cluster.cache.following import EXPIRED, bookmark
 from tests.unit.cluster.cache.inventory_bench import (

@@ -58,8 +58,7 @@ def reason_at(port: int, timeout_seconds: float = 60.0) -> str:
 
 
 @pytest.mark.parametrize(
-    ("serve", "reason"),
-    [(closes, "connection reset"), (resets, "connection reset"), (answers_without_tls, "no TLS: ")],
+    ("serve", "reason"), [(closes, "connection reset"), (resets, "connection reset"), (answers_without_tls, "no TLS: ")]
 )
 def test_a_handshake_that_breaks_off_has_a_reason(serve: Callable[[socket.socket], None], reason: str) -> None:
     with one_connection(serve) as port:
