@@ -88,8 +88,6 @@ def test_listener_that_never_started_stops_at_once() -> None:
     assert (idle.problem, idle.connections) == ("not listening", 0)
 
 
-QUEUED: Final = 32
-"""aiohttp's: so many whole requests of a connection may wait for their turn."""
 CHUNKS_UNREAD: Final = 16_384
 """aiohttp's: with more chunks of one body, it stops reading."""
 TURNS: Final = 200
