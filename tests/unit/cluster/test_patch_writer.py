@@ -1,4 +1,4 @@
-"""What the controller of patches sends, and what it makes of the answers."""
+"""What the controller of patches and reactions send, and what they make of the answers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from msgspec import structs
 from tests.builders import NOW, NOW_TEXT
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
-from webhook.api.meta import ObjectMeta
+from tests.unit.patches.reacting import GPU
+from webhook.api.meta import NamespacedName, ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.rules import DATA, Condition, DeviceSelector
+from webhook.api.rules import DATA, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.events import EventWriter
-from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
-from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch
+from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, WriteAnswer
+from webhook.patches.reactions import ReactionWrite
+from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId
+from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch, StoredRule
+from webhook.policy.limits import REACTION_KEY, ReactionLevel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.unit.cluster.peer import Request
+
 
 PATCH: Final = RuleOwner("ResourceSlicePatch", "firmware", "u1")
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", NOW)
@@ -50,19 +55,23 @@ STORED: Final[dict[str, Any]] = {
 }
 
 
-def asked(act: Callable[[PatchWriter], Awaitable[Any]], *replies: Reply) -> tuple[Any, list[Request]]:
-    """What the writer says, and what it sent."""
+def sent_by(act: Callable[[PatchWriter, EventWriter], Awaitable[Any]], *replies: Reply) -> tuple[Any, list[Request]]:
+    """What a writer says, and what it sent."""
     found: list[Any] = []
 
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.extend(replies)
             events = EventWriter(cluster, instance="patch-0", now=lambda: NOW)
-            found.append(await act(PatchWriter(cluster, RULES, events)))
+            found.append(await act(PatchWriter(cluster, RULES, events), events))
             found.append(peer.requests)
 
     run(test())
     return found[0], found[1]
+
+
+def asked(act: Callable[[PatchWriter], Awaitable[Any]], *replies: Reply) -> tuple[Any, list[Request]]:
+    return sent_by(lambda writer, _: act(writer), *replies)
 
 
 def test_rule_is_applied_with_its_owner_and_read_back() -> None:
@@ -229,3 +238,97 @@ def test_beginning_of_evictions_is_taken_away_from_siblings_alone() -> None:
     for write, there in ((WRITE._replace(owner=owner, surplus=True), True), (WRITE._replace(surplus=True), False)):
         _, [request] = asked(lambda writer, write=write: writer.apply_rule(write), Answer(STORED))  # type: ignore[misc]
         assert ("devicetaint.io/not-before" in request.json["metadata"]["annotations"]) == there
+
+
+CONFIG_MAP: Final = NamespacedName("taints", "device-taint-webhook-policy")
+DEGRADED: Final = DeviceTaint(REACTION_KEY, "", "NoSchedule", NOW)
+
+
+def rule_of(level: ReactionLevel = ReactionLevel.CLOSE) -> ReactionRule:
+    return ReactionRule(GPU, level, (ReactionReason(ReasonId("xid", "gpu.example.com/xid"), "48", NOW),))
+
+
+def reacting(
+    act: Callable[[ReactionWriter], Awaitable[Any]], *replies: Reply, config_map: NamespacedName | None = CONFIG_MAP
+) -> tuple[Any, list[Request]]:
+    """The same of the writer of reactions."""
+
+    def with_events(writer: PatchWriter, events: EventWriter) -> Awaitable[Any]:
+        return act(ReactionWriter(writer, events, config_map))
+
+    return sent_by(with_events, *replies)
+
+
+def test_rule_is_applied_without_an_owner_and_read_back() -> None:
+    rule = rule_of()
+    body = {"metadata": {"name": rule.name, "uid": "r1", "annotations": dict(rule.annotations)}}
+    write = ReactionWrite(rule, DEGRADED, creates=True)
+    answer, [request] = reacting(lambda writer: writer.write_reaction(write), Answer(body))
+    assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/{rule.name}")
+    assert request.query == {"fieldManager": "device-taint-webhook-patch", "force": "true"}
+    assert request.headers["content-type"] == "application/apply-patch+yaml"
+    assert request.json == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": rule.name,
+            "labels": {"devicetaint.io/reaction": "true"},
+            "annotations": dict(rule.annotations),
+        },
+        "spec": {
+            "deviceSelector": {"driver": GPU.driver, "pool": GPU.pool, "device": GPU.device},
+            "taint": {"key": "devicetaint.io/degraded", "effect": "NoSchedule", "timeAdded": NOW_TEXT},
+        },
+    }
+    assert answer.stored.meta.uid == "r1"
+    assert answer.stored.labels == {}
+
+
+@pytest.mark.parametrize("taken", ["surplus", "foreign"])
+def test_what_apply_would_leave_on_a_rule_of_a_reaction_is_taken_away_by_a_merge_patch(taken: str) -> None:
+    def sent(level: ReactionLevel) -> Any:
+        surplus = taken == "surplus"
+        write = ReactionWrite(rule_of(level), DEGRADED, creates=False, surplus=surplus, foreign=not surplus)
+        _, [request] = reacting(lambda writer: writer.write_reaction(write), Answer({}))
+        assert request.headers["content-type"] == "application/merge-patch+json"
+        assert request.query == {"fieldManager": "device-taint-webhook-patch"}
+        return request.json
+
+    body = sent(ReactionLevel.CLOSE)
+    assert body["metadata"].keys() == {"labels", "annotations", "finalizers", "ownerReferences"}
+    assert (body["metadata"]["finalizers"], body["metadata"]["ownerReferences"]) == (None, None)
+    assert body["metadata"]["annotations"] == {**rule_of().annotations, "devicetaint.io/evict": None}
+    names = {"driver": GPU.driver, "pool": GPU.pool, "device": GPU.device}
+    assert body["spec"] == {
+        "deviceSelector": {**names, "deviceClassName": None, "selectors": None},
+        "taint": {"key": "devicetaint.io/degraded", "value": None, "effect": "NoSchedule", "timeAdded": NOW_TEXT},
+    }
+    assert sent(ReactionLevel.EMPTY)["metadata"]["annotations"]["devicetaint.io/evict"] == "true"
+
+
+def test_deletion_is_of_the_rule_of_a_reaction_that_was_read() -> None:
+    stored = StoredRule(DeviceTaintRule(ObjectMeta("reaction-x", uid="r1"), None, DEGRADED))
+    _, [request] = reacting(lambda writer: writer.delete_rule(stored), Answer(status(200, "")))
+    assert (request.method, request.path) == ("DELETE", f"{RULES_PATH}/reaction-x")
+    assert request.json["preconditions"] == {"uid": "r1"}
+
+
+def test_event_is_about_the_config_map_of_the_policy() -> None:
+    def sent(*, warns: bool) -> Any:
+        _, [request] = reacting(lambda writer: writer.report("AboveMaxDevices", "why", warns=warns), Answer({}, 201))
+        assert request.path.endswith("/namespaces/taints/events")
+        return request.json
+
+    event = sent(warns=True)
+    assert (event["type"], event["reason"], event["action"], event["note"]) == (
+        "Warning", "AboveMaxDevices", "React", "why",
+    )  # fmt: skip
+    assert event["regarding"] == {
+        "apiVersion": "v1", "kind": "ConfigMap", "namespace": "taints", "name": "device-taint-webhook-policy",
+    }  # fmt: skip
+    assert sent(warns=False)["type"] == "Normal"
+
+
+def test_policy_in_a_file_has_no_events() -> None:
+    _, requests = reacting(lambda writer: writer.report("AboveMaxDevices", "why", warns=True), config_map=None)
+    assert requests == []
