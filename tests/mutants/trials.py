@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROPERTIES: Final = {
     "api": ("versions", "formats", "hostile", "wire_structs", "slices"),
     "expressions": ("expressions", "kinds"),
-    "inventory": (*("inventory", "inventory_scan", "guard", "hardware", "patch_guard", "released"),),
+    "inventory": (*("inventory", "inventory_scan", "guard", "hardware", "patch_guard", "released", "window"),),
     "policy": (
         *("policy", "policy_documents", "policy_index", "policy_reviews", "shadows", "explain", "taint_rules"),
         "windows",
