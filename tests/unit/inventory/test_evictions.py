@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -298,8 +299,8 @@ def test_taint_would_evict_the_users_of_its_devices(names: DeviceNames, *, hit: 
     ids=["later", "never", "extended resources", "extended resources, in-tree"],
 )
 def test_taint_would_evict_those_who_do_not_tolerate_it_for_ever(
-    tolerations: tuple, evictor: Evictor, *, extended: bool, hit: bool
-) -> None:  # type: ignore[type-arg]
+    tolerations: tuple[Any, ...], evictor: Evictor, *, extended: bool, hit: bool
+) -> None:
     asking = pod(claims=(), extended_claim="pod-claim") if extended else pod()
     assert would(Watched(claim("pod", *tolerations), asking), taint=Taint(taint(), evictor)) is hit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -59,7 +60,7 @@ def test_changed_slice_costs_a_look_at_its_own_devices() -> None:
         index.apply_slice(None, numbered(2, 1, 0, pool="p0", generation=2))
         drained(index)
 
-    few, many = (calls_of(change, lambda pools=pools: fleet(pools, 6)) for pools in (10, 100))
+    few, many = (calls_of(change, partial(fleet, pools, 6)) for pools in (10, 100))
     assert many <= few + 10
 
 
