@@ -371,6 +371,22 @@ def test_no_step_reads_more_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> Non
     assert max(after - before for before, after in pairwise(most)) == 1
 
 
+def test_pool_that_is_gone_is_forgotten() -> None:
+    value = numbered(1, None)
+    index = index_of([value], patch_of(cel=["n > 0"], taints=[TAINT]))
+    assert standing_of(index, "patch", 100).faults
+    index.apply_slice(value, None)
+    drained(index)
+    standing = standing_of(index, "patch", 100)
+    assert (standing.rules, standing.selected, standing.faults) == ((), 0, ())
+    assert index.slices_of((DRIVER, "p")) == ()
+
+
+def test_patch_without_taints_taints_no_device() -> None:
+    standing = standing_of(index_of([numbered(0, 1)], patch_of()), "patch", 100)
+    assert (standing.selected, standing.tainted) == (2, 0)
+
+
 LOW: Final = patch_of("low", cel=["n > -1"], taints=[TAINT])
 HIGH: Final = patch_of("high", priority=1, cel=["n > 0"], taints=[structs.replace(TAINT, value="high")])
 

@@ -169,3 +169,23 @@ def test_what_was_worked_out_for_another_state_of_a_slice_is_not_used() -> None:
     worked(found, "a", patch=1, touch=True)
     assert (found.touch, found.of("patch")) == (frozenset(), PatchInSlices())
     assert taken(found) == ["a"]
+
+
+def test_slice_that_is_gone_is_not_looked_at() -> None:
+    found = ledger(sets())
+    worked(found, "a", patch=1, touch=True)
+    found.apply_slice(None, SLICES["a"])
+    found.take_changed()
+    found.apply_slice(SLICES["a"], None)
+    assert taken(found) == []
+    assert (found.touch, found.of("patch"), found.take_changed()) == (frozenset(), PatchInSlices(), {"patch"})
+
+
+def test_patch_that_comes_back_has_what_its_slices_still_have() -> None:
+    found = ledger(sets())
+    worked(found, "a", patch=1)
+    found.apply_patch("patch", None)
+    assert found.take_changed() == {"patch"}
+    found.apply_patch("patch", sets())
+    worked(found, "a", patch=1)
+    assert found.of("patch") == PatchInSlices(1)

@@ -39,7 +39,7 @@ def wanted(name: str = NAME, *, taint: DeviceTaint = TAINT, **fields: Any) -> Ex
     return ExpandedRule(name, fields.get("selector", SELECTOR), taint, fields.get("annotations", {}))
 
 
-def stored(name: str = NAME, *, added: datetime = WHOLE, **fields: Any) -> StoredRule:
+def stored(name: str = NAME, *, added: datetime | None = WHOLE, **fields: Any) -> StoredRule:
     """A rule of the owner; without a name, one that has that of its taint and selector."""
     selector, taint = fields.get("selector", SELECTOR), fields.get("taint", TAINT)
     name = name or rule_name("patch", taint, selector)
@@ -184,9 +184,10 @@ def test_owners_time_wins_and_otherwise_the_oldest_of_the_same_taint() -> None:
     newer = stored("", added=WHOLE - hour, selector=DeviceSelector("d", "x"))
     another = stored("", taint=structs.replace(TAINT, key="l", time_added=WHOLE - 9 * hour))
     forged = stored("z", added=WHOLE - 9 * hour)
-    found = writes([wanted()], newer, other, another, forged)
+    undated = stored("", added=None, selector=DeviceSelector("d", "y"))
+    found = writes([wanted()], newer, other, another, forged, undated)
     assert found.applies[0].taint.time_added == WHOLE - 2 * hour
-    assert {each.meta.name for each in found.deletes} == {each.meta.name for each in (newer, other, another)}
+    assert {each.meta.name for each in found.deletes} == {each.meta.name for each in (newer, other, another, undated)}
     own = structs.replace(TAINT, time_added=WHOLE - 3 * hour)
     assert writes([wanted(taint=own)], other).applies[0].taint.time_added == WHOLE - 3 * hour
     [moved] = writes([wanted(taint=own)], stored()).applies
