@@ -174,6 +174,22 @@ def test_keys_of_taints_are_those_of_current_slices_and_of_rules() -> None:
     assert (inventory.publishes("in-slice"), inventory.publishes("in-rule")) == (False, False)
 
 
+def test_key_is_published_while_any_rule_or_slice_has_it() -> None:
+    """Rules come, change their key and go, each as often as it likes."""
+    inventory = Inventory()
+    one, two = (structs.replace(rule(), meta=ObjectMeta(name), taint=taint(key="k")) for name in "ab")
+    for each in (one, two, one):
+        inventory.apply(None, each)
+    inventory.apply(one, None)
+    inventory.apply(one, None)
+    assert inventory.publishes("k")
+    moved = structs.replace(two, taint=structs.replace(two.taint, key="other"))
+    inventory.apply(two, moved)
+    assert (inventory.publishes("k"), inventory.taint_keys()) == (False, frozenset({"other"}))
+    inventory.apply(moved, None)
+    assert inventory.taint_keys() == frozenset()
+
+
 def with_names(number: int) -> dict[str, Several]:
     index: dict[str, Several] = {}
     for each in range(number):
