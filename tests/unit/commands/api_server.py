@@ -6,14 +6,12 @@ import contextlib
 import http.server
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class ApiServer:

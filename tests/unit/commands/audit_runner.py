@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import Any
 
 from tests.builders import NOW_TEXT, make_claim, make_meta, make_template, make_toleration
+from tests.unit.commands.runner import Runner
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.api.claims import FROM_TEMPLATE
 from webhook.commands import audit
 from webhook.policy.match import Requester
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 BROKEN = make_toleration("health.example.com/x")
 PLAIN = make_toleration("a.example.com/b")
@@ -52,20 +46,12 @@ def generated(*tolerations: Any, author: Requester | None = None) -> Any:
     return manifest
 
 
-class AuditRunner:
+class AuditRunner(Runner):
     """Writes a dump, a policy and a candidate, runs audit, gives exit code and output."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.capsys = capsys
-
     def __call__(self, *words: str, **files: Any) -> tuple[int, str]:
-        flags = list(words)
-        for stem, content in files.items():
-            documents = content if isinstance(content, list) else [content]
-            (self.folder / f"{stem}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
-            flags += [f"--{stem}", f"{stem}.yaml"]
-        return audit.run(flags), self.capsys.readouterr().out
+        flags = [f"--{stem}={self.write(stem, content)}" for stem, content in files.items()]
+        return self.said(audit.run([*words, *flags]))[:2]
 
     def told(self, *objects: Any, policy: Any = POLICY, **files: Any) -> list[tuple[str, str, str]]:
         """Severity, reason and path of what is told of a dump with these objects."""

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import yaml
-
+from tests.unit.commands.runner import Runner
 from webhook.commands import check
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 RULE = """\
 apiVersion: resource.k8s.io/v1
@@ -28,29 +22,20 @@ spec:
 """
 
 
-class CheckRunner:
+class CheckRunner(Runner):
     """Writes files given as text or as objects, runs check over them, and gives exit code and output.
 
     A file called `old` is what `--old` names.
     """
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
+    sorts = True
 
     def __call__(self, *arguments: str, **files: Any) -> tuple[int, str]:
         words = list(arguments)
         for stem, content in files.items():
-            name = f"{stem}.yaml"
-            text = content if isinstance(content, str) else yaml.safe_dump_all(_documents(content))
-            (self.folder / name).write_text(text)
+            name = self.write(stem, content)
             words += ["--old", name] if stem == "old" else [name]
-        code = check.run(words)
-        return code, self._capsys.readouterr().out
-
-
-def _documents(content: Any) -> list[Any]:
-    return content if isinstance(content, list) else [content]
+        return self.said(check.run(words))[:2]
 
 
 def findings(output: str) -> list[tuple[str, str, str | None]]:

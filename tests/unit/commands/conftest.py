@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,41 +15,49 @@ from tests.unit.commands.preview_runner import PreviewRunner
 from tests.unit.commands.rule_server import RuleServer, VerbRunner
 from tests.unit.commands.status_runner import StatusRunner
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which the verb runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CheckRunner:
-    """Runs check in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return CheckRunner(tmp_path, capsys)
+def run(alone: Path, capsys: pytest.CaptureFixture[str]) -> CheckRunner:
+    return CheckRunner(alone, capsys)
 
 
 @pytest.fixture
-def run_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> AuditRunner:
-    """Runs audit in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return AuditRunner(tmp_path, capsys)
+def run_audit(alone: Path, capsys: pytest.CaptureFixture[str]) -> AuditRunner:
+    return AuditRunner(alone, capsys)
 
 
 @pytest.fixture
-def run_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PreviewRunner:
-    """Runs preview in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return PreviewRunner(tmp_path, capsys)
+def run_preview(alone: Path, capsys: pytest.CaptureFixture[str]) -> PreviewRunner:
+    return PreviewRunner(alone, capsys)
 
 
 @pytest.fixture
-def run_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> StatusRunner:
-    """Runs status in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return StatusRunner(tmp_path, capsys)
+def run_status(alone: Path, capsys: pytest.CaptureFixture[str]) -> StatusRunner:
+    return StatusRunner(alone, capsys)
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens between two looks, which are seven seconds apart; then the user interrupts."""
+    left: list[Callable[[], None]] = []
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 7
+        if not left:
+            raise KeyboardInterrupt
+        left.pop(0)()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    return left
 
 
 @pytest.fixture
@@ -60,11 +70,9 @@ def rule_server(tmp_path: Path) -> Iterator[RuleServer]:
 
 @pytest.fixture
 def verb(
-    rule_server: RuleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rule_server: RuleServer, alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> VerbRunner:
     """Runs verbs as `kubectl dtaint`, with that server as their cluster."""
-    del rule_server
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("KUBECONFIG", str(alone / "kubeconfig"))
     monkeypatch.setattr("sys.argv", ["/home/dana/.krew/bin/kubectl-dtaint"])
-    return VerbRunner(capsys)
+    return VerbRunner(rule_server, capsys)

@@ -6,9 +6,7 @@ Two nodes with four devices each. Who uses them differs in what it tolerates.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import Any
 
 from tests.builders import (
     DRIVER,
@@ -24,12 +22,8 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
+from tests.unit.commands.runner import Runner
 from webhook.commands.preview import command as preview
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 ON_DRIVER = {"driver": DRIVER}
 FOR_EVER = make_toleration(effect="NoExecute")
@@ -102,27 +96,16 @@ HEADER = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPo
 OUT_OF_TREE = {**HEADER, "inTreeEvictor": "absent"}
 
 
-class PreviewRunner:
+class PreviewRunner(Runner):
     """Writes a dump and what is asked about, runs preview, gives exit code and output."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.capsys = capsys
-
     def __call__(self, asked: Any, *words: str, dump: Any = CLUSTER, policy: Any = None) -> tuple[int, str]:
-        self.write("asked", asked)
-        flags = ["asked.yaml", "--time", NOW_TEXT, *words]
+        flags = [self.write("asked", asked), "--time", NOW_TEXT, *words]
         if dump is not None:
-            self.write("dump", dump)
-            flags += ["--dump", "dump.yaml"]
+            flags += ["--dump", self.write("dump", dump)]
         if policy is not None:
-            self.write("policy", policy)
-            flags += ["--policy", "policy.yaml"]
-        return preview.run(flags), self.capsys.readouterr().out
-
-    def write(self, stem: str, content: Any) -> None:
-        documents = content if isinstance(content, list) else [content]
-        (self.folder / f"{stem}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
+            flags += ["--policy", self.write("policy", policy)]
+        return self.said(preview.run(flags))[:2]
 
     def told(self, asked: Any, *words: str, **files: Any) -> Any:
         """The one preview in the JSON output of a run without fault."""

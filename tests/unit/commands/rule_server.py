@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 from tests.builders import make_device, make_meta, make_rule, make_slice, make_taint
 from tests.unit.commands.api_server import ApiServer, bare
 from webhook import cli
-
-if TYPE_CHECKING:
-    import pytest
 
 GROUP: Final = "/apis/resource.k8s.io"
 RULES: Final = f"{GROUP}/v1/devicetaintrules"
@@ -105,10 +105,13 @@ class RuleServer(ApiServer):
 
 
 class VerbRunner:
-    """Runs a verb, returns exit code, output and errors."""
+    """Runs a verb on a server, returns exit code, output and errors."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, server: RuleServer, capsys: pytest.CaptureFixture[str]) -> None:
+        self.server = server
         self.capsys = capsys
+        self.rounds: list[Callable[[], None]] = []
+        """What happens between two looks of a verb that watches."""
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = cli.main(list(words))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, tzinfo
+from typing import Any
 
 from tests.builders import NOW
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
 
 class Then(datetime):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import Any
 
 from tests.builders import (
     DRIVER,
@@ -21,12 +19,8 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.preview_runner import used
+from tests.unit.commands.runner import Runner
 from webhook.commands.status import command as status
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 SINCE = "2026-06-01T11:55:00Z"
 OURS = {"type": "devicetaint.io/Eviction", "status": "True", "lastTransitionTime": SINCE}
@@ -105,26 +99,18 @@ LEASE: dict[str, Any] = {
 CLUSTER = [RULE, IDLE, *SLICES, *CLAIMS, *PODS, BUDGET, NAMESPACE]
 
 
-class StatusRunner:
+class StatusRunner(Runner):
     """Writes a dump, runs status, returns exit code, output and errors."""
 
     verb = staticmethod(status.run)
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.capsys = capsys
-
     def __call__(self, *words: str, dump: Any = CLUSTER, policy: Any = None) -> tuple[int, str, str]:
         flags = list(words)
         if dump is not None:
-            (self.folder / "dump.yaml").write_text(yaml.safe_dump_all(dump, sort_keys=False))
-            flags += ["--dump", "dump.yaml", "--time", NOW_TEXT]
+            flags += ["--dump", self.write("dump", dump), "--time", NOW_TEXT]
         if policy is not None:
-            (self.folder / "policy.yaml").write_text(yaml.safe_dump(policy))
-            flags += ["--policy", "policy.yaml"]
-        code = self.verb(flags)
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
+            flags += ["--policy", self.write("policy", policy)]
+        return self.said(self.verb(flags))
 
     def values(self, *words: str, **files: Any) -> Any:
         """The JSON of a run without fault."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import yaml
@@ -20,9 +21,6 @@ from webhook.commands.cluster_names import names_of
 from webhook.commands.completion import FILES, NO_FILES, cluster_flags, suggestions_for
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.verbs import VERBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMES: Final = {
     "rules": ["firmware", "idle"],

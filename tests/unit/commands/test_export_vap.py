@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.unit.policy.documents import make_document, make_entry
 from webhook.commands import export_vap
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 POLICIES: Final = "ValidatingAdmissionPolicy"
 SAID: Final = "device-taint-webhook export-vap: "
@@ -88,14 +86,6 @@ def test_a_policy_that_cannot_be_read_is_two(document: Any, policy: Path, capsys
     said = capsys.readouterr()
     assert said.out == ""
     assert str(policy) in said.err
-
-
-def test_wrong_usage_is_two(capsys: pytest.CaptureFixture[str]) -> None:
-    assert export_vap.run([]) == 2
-    assert "one POLICY is required" in capsys.readouterr().err
-    assert export_vap.run(["a.yaml", "--policy", "a.yaml"]) == 2
-    assert "POLICY and --policy are the same: give one" in capsys.readouterr().err
-    assert export_vap.run(["--help"]) == 0
 
 
 def test_claims_of_our_own_namespace_are_left_out_wherever_that_is(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,9 +15,6 @@ from tests.builders import make_claim, make_device, make_meta, make_rule, make_s
 from webhook.cli import main
 from webhook.commands.completion import Suggestions
 from webhook.files.report import json_text, yaml_stream, yaml_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOSTILE: Final = (
     "\x1b[2J\x1b[31m",

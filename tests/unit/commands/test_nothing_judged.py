@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.builders import make_claim, make_pod, make_toleration
-from tests.unit.commands.audit_runner import HEADER, POLICY, claim, template
-from tests.unit.commands.check_runner import RULE
+from tests.builders import make_pod
+from tests.unit.commands.audit_runner import HEADER, POLICY, AuditRunner, claim, template
+from tests.unit.commands.check_runner import RULE, CheckRunner
 from tests.unit.commands.preview_runner import CLAIMS, PODS, SLICES, rule
 from webhook import cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.commands.audit_runner import AuditRunner
-    from tests.unit.commands.check_runner import CheckRunner
 
 SUITE: dict[str, Any] = {
     "apiVersion": "policy.devicetaint.io/v1alpha1",
@@ -100,11 +95,6 @@ def test_b1_one_object_is_enough(words: list[str], capsys: pytest.CaptureFixture
     assert ran(*words, capsys=capsys)[::2] == (0, "")
 
 
-def test_b1_findings_and_unreadable_files_keep_their_own_exit_codes(run: CheckRunner) -> None:
-    assert run("gone.yaml")[0] == 2
-    assert run(almost="apiVersion: resource.k8s.io/v1\n")[0] == 1
-
-
 def test_b1_audit_notes_what_a_dump_lacks(run_audit: AuditRunner) -> None:
     _, output = run_audit(dump=[claim()], policy=POLICY)
     assert [line for line in output.splitlines() if line.startswith("note: ")] == [
@@ -162,30 +152,6 @@ def test_c5_standard_input_has_one_name(words: list[str], capsys: pytest.Capture
     assert "-:" not in f"{output} {error}".split()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["check", "-", "--policy", "-"],
-        ["check", "-", "--old", "-"],
-        ["audit", "--dump", "-", "--policy", "-"],
-        ["audit", "--dump", "-", "--candidate", "-"],
-    ],
-    ids=" ".join,
-)
-def test_c5_standard_input_cannot_be_two_things(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, error = ran(*words, capsys=capsys)
-    assert (code, "only one input can be standard input (-)" in error) == (2, True)
-
-
-def test_a6_warnings_can_be_errors_for_the_exit_code(run: CheckRunner) -> None:
-    mild = make_claim([make_toleration(effect=None)])
-    (run.folder / "mild.yaml").write_text(json.dumps(mild))
-    assert run("mild.yaml")[0] == 0
-    assert "1 warning" in run("mild.yaml")[1]
-    assert run("mild.yaml", "--warnings-as-errors")[0] == 1
-    assert run("--warnings-as-errors", good=RULE)[0] == 0
-
-
 @pytest.mark.parametrize(("objects", "said"), [(1, "1 object was skipped"), (2, "2 objects were skipped")])
 def test_skipped_objects_are_counted_in_words_that_agree(
     objects: int, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -226,11 +192,7 @@ def test_sarif_of_a_run_that_checked_nothing_is_not_a_success(
     ],
 )
 def test_figures_that_a_dump_cannot_give_are_unknown(
-    dump: list[Any],
-    devices: str,
-    pods: bool,  # noqa: FBT001 -- a parameter
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    dump: list[Any], devices: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, pods: bool
 ) -> None:
     """M8, in `explain` and `status`."""
     file = tmp_path / "dump.yaml"

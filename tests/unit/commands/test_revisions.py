@@ -53,16 +53,6 @@ def test_slices_of_the_first_revision_are_in_a_version_that_is_gone(capsys: pyte
     assert (crowded["kind"], crowded["field"]) == ("ResourceSlice", "spec.devices[0].taints")
 
 
-def test_files_are_one_for_each_document() -> None:
-    assert {file.stem for file in FOLDER.glob("*.yaml")} == {
-        "newest",
-        "slice-taints",
-        "first",
-        "attributes",
-        "node-taints",
-    }
-
-
 def test_check_warns_of_what_later_servers_drop(capsys: pytest.CaptureFixture[str]) -> None:
     """V-2: to a server of 1.37 that rule has an empty selector, so there it is an error."""
     code, findings = checked("slice-taints", "1.37", capsys)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.unit.commands.api_server import ApiServer, serving
 from webhook.commands import unregister
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _PREFIX: Final = "/apis/admissionregistration.k8s.io/v1/"
 BOTH: Final = tuple(f"{each}webhookconfigurations/device-taint-webhook" for each in ("validating", "mutating"))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.unit.commands.preview_runner import rule
 from webhook import cli
 from webhook.commands.verbs import VERBS as VERBS_BY_NAME
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERBS = (
     ["doctor"],

@@ -10,7 +10,6 @@ import yaml
 from tests.builders import make_claim, make_meta, make_patch, make_pod, make_rule, make_slice, make_template
 from webhook.api.rules import CELSelector
 from webhook.api.slices import DeviceClassSelectors
-from webhook.expressions.drivers import drivers_in_manifest
 from webhook.files.manifests import Dump, Stock, held_in, labels_of, patching_object_in
 from webhook.files.read import parse
 
@@ -60,22 +59,6 @@ def test_the_last_of_a_name_counts() -> None:
     assert dump_of(make_class('device.driver == "a"'), make_class('device.driver == "b"')).device_classes == {
         "gpu": frozenset({"b"})
     }
-
-
-@pytest.mark.parametrize(
-    ("value", "drivers"),
-    [
-        (make_class('device.driver == "a"', 'device.driver in ["a", "b"]'), frozenset({"a"})),
-        (make_class("true"), None),
-        (make_class(3, 'device.driver == "a"'), frozenset({"a"})),
-        (make_class(), None),
-        ({"spec": {}}, None),
-        ({"spec": {"selectors": "x"}}, None),
-        ({"spec": {"selectors": [3, {"other": {}}]}}, None),
-    ],
-)
-def test_drivers_of_a_class(value: Any, drivers: frozenset[str] | None) -> None:
-    assert drivers_in_manifest(value) == drivers
 
 
 def test_labels_that_are_no_text_are_left_out() -> None:

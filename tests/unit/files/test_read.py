@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,6 @@ from webhook.api import field
 from webhook.files import read as reading
 from webhook.files.read import File, parse, read, with_text_read
 from webhook.files.spots import NOWHERE, Position, Spot, find
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # Bytes that have a meaning to some reader come up more often than by chance.
 HOSTILE = st.lists(

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,23 +20,16 @@ from webhook.files.yaml_documents import (
     yaml_documents,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+WORDS = {
+    True: ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"],
+    False: ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"],
+    None: ["", "~", "null", "Null", "NULL"],
+}
 
 
-@pytest.mark.parametrize("text", ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
-def test_words_of_yaml_1_1_for_true_are_true(text: str) -> None:
-    assert plain_value(text) is True
-
-
-@pytest.mark.parametrize("text", ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
-def test_words_of_yaml_1_1_for_false_are_false(text: str) -> None:
-    assert plain_value(text) is False
-
-
-@pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
-def test_words_for_nothing_are_null(text: str) -> None:
-    assert plain_value(text) is None
+@pytest.mark.parametrize(("text", "value"), [(each, value) for value, words in WORDS.items() for each in words])
+def test_words_of_yaml_1_1_are_true_false_and_null(text: str, value: Any) -> None:
+    assert plain_value(text) is value
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
+from typing import Any
 
 import pytest
 import yaml
@@ -32,6 +31,7 @@ from tests.unit.commands.audit_runner import (
     PLAIN,
     POLICY,
     TEMPLATE_PLACE,
+    AuditRunner,
     claim,
     generated,
     template,
@@ -43,11 +43,7 @@ from webhook.api.decode import Reader
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 from webhook.api.patches import decode_patch
 from webhook.api.rules import CONFIRM_IMPACT, decode_rule
-from webhook.commands import audit
 from webhook.policy.model import CLAIM_CONTROLLER
-
-if TYPE_CHECKING:
-    from tests.unit.commands.audit_runner import AuditRunner
 
 # --- what is told -------------------------------------------------------------------------------
 
@@ -321,15 +317,6 @@ def test_text_names_the_objects(run_audit: AuditRunner) -> None:
     )
 
 
-def test_all_formats_tell_the_same(run_audit: AuditRunner) -> None:
-    files = {"dump": [claim(BROKEN), template(PLAIN)], "policy": POLICY}
-    outputs = {output: run_audit("-o", output, **files) for output in ("json", "yaml", "junit")}
-    assert {code for code, _ in outputs.values()} == {1}
-    assert json.loads(outputs["json"][1]) == yaml.safe_load(outputs["yaml"][1])
-    root = ET.fromstring(outputs["junit"][1].encode())
-    assert (root.get("name"), root.get("tests"), root.get("failures")) == ("device-taint-webhook audit", "2", "1")
-
-
 def test_without_a_policy_that_is_said(run_audit: AuditRunner) -> None:
     code, output = run_audit(dump=[claim(BROKEN)])
     assert (code, "no policy: only documented rules are checked" in output) == (0, True)
@@ -372,18 +359,3 @@ def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
     assert run_audit("--dump", "gone.yaml", policy=POLICY)[0] == 2
     assert run_audit("--policy", "gone.yaml", dump=[claim()])[0] == 2
     assert run_audit("--kubeconfig", "gone")[0] == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--dump", "a", "--kubeconfig", "b"], "--dump and --kubeconfig may not be given together"),
-        (["--dump", "a", "--context", "b"], "--dump and --context may not be given together"),
-        (["--dump", "a", "--time", "x"], "'x' must be a time like"),
-        (["--dump", "a", "--time", "0001-01-01T00:00:00Z"], "must be a time between 1970 and 9000"),
-        (["--dump", "a", "--policy-configmap", "x"], "'x' must be \"namespace/name\""),
-    ],
-)
-def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit.run(words) == 2
-    assert message in capsys.readouterr().err

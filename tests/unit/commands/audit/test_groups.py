@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
 from tests.builders import make_claim, make_meta, make_toleration
-from tests.unit.commands.audit_runner import HEADER
-
-if TYPE_CHECKING:
-    from tests.unit.commands.audit_runner import AuditRunner
+from tests.unit.commands.audit_runner import HEADER, AuditRunner
 
 BROKEN: Final = "health.example.com/broken"
 POLICY: Final = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,15 +19,13 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
+from tests.unit.commands.audit_runner import AuditRunner
 from webhook.api.servers import UNKNOWN, facts_of
 from webhook.commands.audit import ReleaseAudit
 from webhook.commands.shared.flags import KubernetesVersion
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.validation.releases import RELEASES
-
-if TYPE_CHECKING:
-    from tests.unit.commands.audit_runner import AuditRunner
 
 EVICTS = make_rule(taint=make_taint(effect="NoExecute"), meta={"name": "evicts"})
 EVICTS["spec"]["taint"]["timeAdded"] = NOW_TEXT

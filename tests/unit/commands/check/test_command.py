@@ -1,36 +1,23 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
+from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import (
     VALID_MANIFESTS,
     make_claim,
-    make_device,
-    make_patch,
-    make_rule,
-    make_slice,
-    make_taint,
     make_toleration,
 )
-from tests.unit.commands.check_runner import RULE, findings
+from tests.unit.commands.check_runner import RULE, CheckRunner, findings
 from webhook.commands import check
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.commands.check_runner import CheckRunner
-
 
 # --- text and exit codes ------------------------------------------------------------------------
 
@@ -106,71 +93,9 @@ def test_valid_manifests_pass(manifest: Any, run: CheckRunner) -> None:
     assert (code, findings(output)) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "required: FILE|DIR|-"),
-        (["-o", "xml", "x"], "'xml' must be one of github, gitlab, json, junit, sarif, text, yaml, or FORMAT=FILE"),
-        (["--kubernetes-version", "1.32", "x"], "'1.32' must be 1.33 or later, such as 1.37"),
-        (["--kubernetes-version", "latest", "x"], "'latest' must be 1.33 or later"),
-        (["--unknown", "x"], "unknown flag --unknown\nusage: device-taint-webhook check [FLAGS] FILE|DIR|- (--help"),
-    ],
-)
-def test_wrong_usage_gives_two(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.run(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_help_gives_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert check.run(["--help"]) == 0
     assert "Exit codes: 0 fine" in capsys.readouterr().out
-
-
-def test_standard_input_is_read_for_a_dash(run: CheckRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(RULE.replace("key", "kye").encode())))
-    code, output = run("-")
-    assert code == 1
-    assert "<stdin>:9:5: error: DeviceTaintRule gpu-7: spec.taint.kye: Forbidden: unknown field" in output
-
-
-def test_color_is_for_terminals(run: CheckRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = RULE.replace("NoSchedule", "x")
-    assert "\x1b" not in run(rule=broken)[1]
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert "\x1b[1;31merror:\x1b[0m" in run(rule=broken)[1]
-    assert "\x1b" not in run("-o", "json", rule=broken)[1]
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in run(rule=broken)[1]
-
-
-# --- formats ------------------------------------------------------------------------------------
-
-
-def test_all_formats_tell_the_same(run: CheckRunner) -> None:
-    files = {
-        "rule": [make_rule(taint=make_taint(effect="x", key="-")), make_patch()],
-        "slice_": make_slice([make_device(taints=[make_taint(data={})])]),
-    }
-    codes = set()
-    outputs = {}
-    for output in ("text", "json", "yaml", "junit"):
-        code, outputs[output] = run("-o", output, **files)
-        codes.add(code)
-    assert codes == {1}
-    as_json, as_yaml = json.loads(outputs["json"]), yaml.safe_load(outputs["yaml"])
-    assert as_json == as_yaml
-    assert as_json["summary"] == {
-        "files": 2,
-        "objects": 3,
-        "skipped": 0,
-        "errors": 2,
-        "warnings": 1,
-        "unreadable": 0,
-    }
-    told = {f"{each['file']}:{each['line']}:{each['column']}: {each['severity']}" for each in as_json["findings"]}
-    assert told == {":".join(line.split(":")[:4]) for line in outputs["text"].splitlines()[:-1]}
-    root = ET.fromstring(outputs["junit"].encode())
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "0")
 
 
 # --- robustness and start -----------------------------------------------------------------------

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.unit.commands.api_server import ApiServer, serving
 from tests.unit.commands.audit_runner import BROKEN, HEADER, NO_BROKEN, claim
+from tests.unit.commands.check_runner import CheckRunner
 from webhook.commands import check
 from webhook.commands.explain import command as explain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.commands.check_runner import CheckRunner
 
 NAME = "device-taint-webhook/device-taint-webhook-policy"
 PATH = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
@@ -68,19 +65,3 @@ def test_m9_without_that_policy_nothing_is_judged(
     assert check.run([*FLAGS, "claim.yaml"]) == 2
     said = capsys.readouterr()
     assert why in said.err + said.out
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--policy", "a", "--policy-configmap", "a/b"], "--policy and --policy-configmap may not be given together"),
-        (["--context", "a", "x"], "--context must come with --policy-configmap"),
-        (["--kubeconfig", "a", "--policy", "x"], "--kubeconfig must come with --policy-configmap"),
-        (["--policy-configmap", "a", "x"], "'a' must be \"namespace/name\""),
-    ],
-)
-def test_m9_flags_that_choose_a_cluster_for_nothing_are_wrong_usage(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert check.run(words) == 2
-    assert message in capsys.readouterr().err

@@ -7,7 +7,8 @@ the discovery of a running server.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+import pathlib
+from typing import Any, Final
 
 import pytest
 
@@ -23,16 +24,11 @@ from tests.builders import (
     make_template,
 )
 from tests.controlplane.versions import GROUP, SERVED
-from tests.unit.commands.check_runner import findings
+from tests.unit.commands.check_runner import CheckRunner, findings
+from tests.unit.commands.preview_runner import PreviewRunner
 from webhook.api.meta import FLAT_VERSIONS
 from webhook.commands.explain import command as explain
 from webhook.validation.releases import RELEASES
-
-if TYPE_CHECKING:
-    import pathlib
-
-    from tests.unit.commands.check_runner import CheckRunner
-    from tests.unit.commands.preview_runner import PreviewRunner
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v2")
 KINDS: Final = ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.builders import make_claim, make_toleration
-from tests.unit.commands.check_runner import RULE
+from tests.unit.commands.check_runner import RULE, CheckRunner
 from tests.unit.commands.shared.test_policy_files import AT, POLICY, config_map
 from webhook.commands.shared.policy_files import policy_file, read_policy
 from webhook.commands.test import command as suite
 from webhook.policy.model import PolicyMode
 from webhook.policy.suites import KIND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.unit.commands.check_runner import CheckRunner
 
 HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 FORMS = [
@@ -29,87 +25,48 @@ FORMS = [
     pytest.param(lambda text: config_map(policy=POLICY, candidate=text), id="a candidate"),
 ]
 
-TRAPS = [
-    # what stands there, where, and what is said of it at the end
-    pytest.param("mode: on", "mode", "; YAML reads an unquoted on as true", id="a word that is no mode"),
-    pytest.param("mode: 010", "mode", "; YAML reads an unquoted 010 as 8", id="a number that is no mode"),
-    pytest.param("default: no", "default", "; YAML reads an unquoted no as false", id="a word that is no action"),
-    pytest.param(
-        "generatedClaims: off", "generatedClaims", '"enforce", "warn"; YAML reads an unquoted off as false', id="no off"
-    ),
-    pytest.param(
-        "unknownAuthor: ~", "unknownAuthor", '"allow", "deny", "warn"; YAML reads an unquoted ~ as null', id="null"
-    ),
-    pytest.param(
-        "rules: [{name: y, action: deny}]",
-        "rules[0].name",
-        '; YAML reads an unquoted y as true: write "y" in quotes',
-        id="a boolean of one letter",
-    ),
-    pytest.param(
-        "rules: [{name: a, action: deny, message: Yes}]",
-        "rules[0].message",
-        'must be a string; YAML reads an unquoted Yes as true: write "Yes" in quotes',
-        id="yes",
-    ),
-    pytest.param(
-        "rules:\n- name: a\n  action: deny\n  message:\n",
+A_RULE = "rules: [{name: a, action: deny, "
+
+
+def quoted(word: str, value: str) -> str:
+    """What is said of a word that should have been text."""
+    return f'must be a string; YAML reads an unquoted {word} as {value}: write "{word}" in quotes'
+
+
+TRAPS = {
+    # what stands there: where, and what is said of it at the end
+    "mode: on": ("mode", "; YAML reads an unquoted on as true"),
+    "mode: 010": ("mode", "; YAML reads an unquoted 010 as 8"),
+    "default: no": ("default", "; YAML reads an unquoted no as false"),
+    "generatedClaims: off": ("generatedClaims", '"enforce", "warn"; YAML reads an unquoted off as false'),
+    "unknownAuthor: ~": ("unknownAuthor", '"allow", "deny", "warn"; YAML reads an unquoted ~ as null'),
+    "rules: [{name: y, action: deny}]": ("rules[0].name", quoted("y", "true").removeprefix("must be a string")),
+    f"{A_RULE}message: Yes}}]": ("rules[0].message", quoted("Yes", "true")),
+    "rules:\n- name: a\n  action: deny\n  message:\n": (
         "rules[0].message",
         'must be a string; YAML reads an empty value as null: leave the field out, or write ""',
-        id="nothing",
     ),
-    pytest.param(
-        "trustedControllers: [0o17]",
-        "trustedControllers[0]",
-        'must be a string; YAML reads an unquoted 0o17 as 15: write "0o17" in quotes',
-        id="octal",
-    ),
-    pytest.param(
-        "trustedControllers: [1_000]",
-        "trustedControllers[0]",
-        'must be a string; YAML reads an unquoted 1_000 as 1000: write "1_000" in quotes',
-        id="underscores",
-    ),
-    pytest.param(
-        "trustedControllers: [true]",
-        "trustedControllers[0]",
-        'must be a string; YAML reads an unquoted true as a boolean: write "true" in quotes',
-        id="true",
-    ),
-    pytest.param(
-        "taintRulesOnSlices: &a no\nrules: [{name: a, action: deny, message: *a}]",
-        "rules[0].message",
-        'must be a string; YAML reads an unquoted no as false: write "no" in quotes',
-        id="an alias of a boolean",
-    ),
-    pytest.param(
-        "rules: [{name: a, action: deny, match: {namespaces: {labels: {tier: 2026}}}}]",
+    "trustedControllers: [0o17]": ("trustedControllers[0]", quoted("0o17", "15")),
+    "trustedControllers: [1_000]": ("trustedControllers[0]", quoted("1_000", "1000")),
+    "trustedControllers: [true]": ("trustedControllers[0]", quoted("true", "a boolean")),
+    f"taintRulesOnSlices: &a no\n{A_RULE}message: *a}}]": ("rules[0].message", quoted("no", "false")),
+    f"{A_RULE}match: {{namespaces: {{labels: {{tier: 2026}}}}}}}}]": (
         "rules[0].match.namespaces.labels[tier]",
-        'must be a string; YAML reads an unquoted 2026 as a number: write "2026" in quotes',
-        id="a number that is a label's value",
+        quoted("2026", "a number"),
     ),
-    pytest.param(
-        "rules: [{name: a, action: deny, match: {tolerations: {seconds: {above: 1:30}}}}]",
+    f"{A_RULE}match: {{tolerations: {{seconds: {{above: 1:30}}}}}}}}]": (
         "rules[0].match.tolerations.seconds.above",
         "must be a whole number; 1:30 is text here, as kubectl reads it: write 90",
-        id="minutes and seconds",
     ),
-    pytest.param(
-        "eviction: [{rate: on}]",
-        "eviction[0].rate",
-        "must be a number; YAML reads an unquoted on as true",
-        id="a word that is no number",
-    ),
-    pytest.param(
-        "exceptions: [{name: a, rules: [default], expiresAt: 2026-01-31}]",
+    "eviction: [{rate: on}]": ("eviction[0].rate", "must be a number; YAML reads an unquoted on as true"),
+    "exceptions: [{name: a, rules: [default], expiresAt: 2026-01-31}]": (
         "exceptions[0].expiresAt",
         'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)',
-        id="a date, which stays text",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("line", "field", "said"), TRAPS)
+@pytest.mark.parametrize(("line", "field", "said"), [(line, *told) for line, told in TRAPS.items()], ids=TRAPS)
 def test_text_that_yaml_reads_as_something_else_is_named_with_the_way_out(line: str, field: str, said: str) -> None:
     """As they arrive in a ConfigMap or a file of the server."""
     (error,) = read_policy(f"{HEAD}{line}\n", AT).errors
@@ -172,12 +129,12 @@ def test_what_yaml_read_is_told_once_in_files(tmp_path: Path, form: Callable[[st
         ),
         pytest.param(
             "effect: NoSchedule\n    value: on",
-            'Invalid value: true: must be a string; YAML reads an unquoted on as true: write "on" in quotes',
+            f"Invalid value: true: {quoted('on', 'true')}",
             id="on",
         ),
         pytest.param(
             "effect: NoSchedule\n    value: 0x1F",
-            'Invalid value: 31: must be a string; YAML reads an unquoted 0x1F as 31: write "0x1F" in quotes',
+            f"Invalid value: 31: {quoted('0x1F', '31')}",
             id="a hexadecimal number",
         ),
     ],
@@ -211,7 +168,7 @@ def suite_text(**fields: Any) -> str:
             "decision: allowed",
             "decision: yes",
             "cases[0].expect.decision",
-            'must be a string; YAML reads an unquoted yes as true: write "yes" in quotes',
+            quoted("yes", "true"),
             id="an expectation",
         ),
         pytest.param(

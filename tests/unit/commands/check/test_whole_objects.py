@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,15 +12,11 @@ from tests.builders import (
     make_claim,
     make_device,
     make_meta,
-    make_request,
     make_rule,
     make_slice,
     make_toleration,
 )
-from tests.unit.commands.check_runner import findings
-
-if TYPE_CHECKING:
-    from tests.unit.commands.check_runner import CheckRunner
+from tests.unit.commands.check_runner import CheckRunner, findings
 
 CLAIM = """\
 apiVersion: resource.k8s.io/v1
@@ -115,17 +111,6 @@ def test_other_findings_are_reported_beside_them(run: CheckRunner) -> None:
     _, output = run("-o", "json", rule=rule)
     severities = {each["severity"] for each in json.loads(output)["findings"]}
     assert severities == {"error", "warning"}
-
-
-def test_an_update_is_judged_by_what_it_changes(run: CheckRunner) -> None:
-    old = make_slice([make_device("GPU")])
-    assert run(slice=old)[0] == 1
-    assert run(slice=old, old=old)[0] == 0
-
-
-@pytest.mark.parametrize("request_", [make_request(), make_request(count=2), make_request(allocationMode="All")])
-def test_a_good_request_stays_good(request_: Any, run: CheckRunner) -> None:
-    assert run(claim=make_claim(requests=[request_]))[0] == 0
 
 
 PAST = "2020-01-01T00:00:00Z"

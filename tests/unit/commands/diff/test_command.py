@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -22,11 +24,8 @@ from tests.builders import (
 )
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER, SLICES, used
+from tests.unit.commands.runner import Runner
 from webhook.commands.diff import command as diff
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 GROUP = "/apis/resource.k8s.io"
 LONG = make_toleration(effect="NoExecute", seconds=7200)
@@ -62,28 +61,16 @@ WORLD: Final = [
 ]
 
 
-class DiffRunner:
+class DiffRunner(Runner):
     """Writes policies and a dump, runs diff, and returns exit code, output and errors."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.capsys = capsys
-
     def __call__(self, old: Any, new: Any, *words: str, dump: Any = WORLD) -> tuple[int, str, str]:
-        names = []
-        for name, policy in (("old.yaml", old), ("new.yaml", new)):
-            if isinstance(policy, str):
-                names.append(policy)
-                continue
-            (self.folder / name).write_text(yaml.safe_dump(policy))
-            names.append(name)
+        given = {"old": old, "new": new}.items()
+        names = [each if isinstance(each, str) else self.write(stem, each) for stem, each in given]
         flags = [*names, *words, "--time", NOW_TEXT]
         if dump is not None:
-            (self.folder / "dump.yaml").write_text(yaml.safe_dump_all(dump))
-            flags += ["--dump", "dump.yaml"]
-        code = diff.run(flags)
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
+            flags += ["--dump", self.write("dump", dump)]
+        return self.said(diff.run(flags))
 
     def values(self, old: Any, new: Any, *words: str, code: int = 1, **files: Any) -> Any:
         got, output, error = self(old, new, "-o", "json", *words, **files)
@@ -92,9 +79,8 @@ class DiffRunner:
 
 
 @pytest.fixture
-def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> DiffRunner:
-    monkeypatch.chdir(tmp_path)
-    return DiffRunner(tmp_path, capsys)
+def compare(alone: Path, capsys: pytest.CaptureFixture[str]) -> DiffRunner:
+    return DiffRunner(alone, capsys)
 
 
 def changed(found: Any) -> dict[str, list[str]]:
@@ -162,7 +148,7 @@ def test_requesters_count_where_a_user_is_named(compare: DiffRunner) -> None:
 
 
 @pytest.mark.parametrize(("dump", "noted"), [(WORLD, False), ([RULE], True), (WORLD[:3], False)])
-def test_limits_without_slices_are_noted(dump: list[Any], noted: bool, compare: DiffRunner) -> None:  # noqa: FBT001 -- a parameter
+def test_limits_without_slices_are_noted(dump: list[Any], compare: DiffRunner, *, noted: bool) -> None:
     notes = compare.values(OPEN, OPEN, dump=dump, code=0)["notes"]
     assert any(note.startswith("the dump has no ResourceSlices, so limits") for note in notes) is noted
 
@@ -207,7 +193,7 @@ def test_live_is_the_policy_of_the_dump(compare: DiffRunner) -> None:
 
 
 @pytest.fixture
-def api_server(compare: DiffRunner) -> Iterator[ApiServer]:
+def live(compare: DiffRunner) -> Iterator[DiffRunner]:
     tables = ApiServer()
     claims = [bare(each) for each in WORLD if each["kind"] == "ResourceClaim"]
     tables.collections = {
@@ -228,24 +214,25 @@ def api_server(compare: DiffRunner) -> Iterator[ApiServer]:
         },
     }
     with serving(tables, compare.folder):
-        yield tables
+        compare.server = tables
+        yield compare
 
 
 LIVE: Final = ("--kubeconfig", "kubeconfig")
 
 
-def test_live_is_the_policy_of_the_cluster(compare: DiffRunner, api_server: ApiServer) -> None:
-    found = compare.values("live", OPEN, *LIVE, dump=None)
+def test_live_is_the_policy_of_the_cluster(live: DiffRunner) -> None:
+    found = live.values("live", OPEN, *LIVE, dump=None)
     assert changed(found) == {"long": ["allowed"], "long-template": ["allowed"]}
-    assert (found["judged"], found["source"].startswith("http://"), api_server.sent) == (6, True, [])
+    assert (found["judged"], found["source"].startswith("http://"), live.server.sent) == (6, True, [])
 
 
-def test_without_permission_it_says_what_was_not_compared(compare: DiffRunner, api_server: ApiServer) -> None:
+def test_without_permission_it_says_what_was_not_compared(live: DiffRunner) -> None:
     for name in ("resourceclaims", "resourceclaimtemplates", "devicetaintrules"):
-        del api_server.collections[f"{GROUP}/v1/{name}"]
-        api_server.objects[f"{GROUP}/v1/{name}"] = 403
-        api_server.objects[f"{GROUP}/v1/namespaces/ml/{name}"] = 403
-    found = compare.values("live", OPEN, "-n", "ml", *LIVE, dump=None)
+        del live.server.collections[f"{GROUP}/v1/{name}"]
+        live.server.objects[f"{GROUP}/v1/{name}"] = 403
+        live.server.objects[f"{GROUP}/v1/namespaces/ml/{name}"] = 403
+    found = live.values("live", OPEN, "-n", "ml", *LIVE, dump=None)
     assert changed(found) == {"long": ["allowed"]}
     assert any(note.startswith("no permission to read devicetaintrules, so no rule") for note in found["notes"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import pytest
 
@@ -34,11 +34,9 @@ from webhook.commands.doctor.checks import (
 from webhook.commands.doctor.probe import policy_in_config_map
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
+from webhook.policy.document import Loaded
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy, Softening
 from webhook.policy.vap.drift import AUTHOR_POLICY
-
-if TYPE_CHECKING:
-    from webhook.policy.document import Loaded
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 RULES: Final = "rules.validate.devicetaint.io"
@@ -325,7 +323,7 @@ def test_the_policy_has_to_know_who_evicts(found: InTree, said_by_policy: InTree
         ([Softening.ALWAYS, Softening.NEVER], True),
     ],
 )
-def test_policy_with_an_entry_that_softens_does(entries: list[Softening], expected: bool) -> None:  # noqa: FBT001
+def test_policy_with_an_entry_that_softens_does(entries: list[Softening], *, expected: bool) -> None:
     assert ImpactSettings(limits=tuple(ImpactLimits(soften=each) for each in entries)).softens is expected
 
 

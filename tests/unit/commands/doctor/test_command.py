@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import pytest
 import yaml
@@ -26,6 +27,7 @@ from webhook.commands.doctor.probe import (
     PATCH_ENTRIES,
     RIGHTS,
     SELF_MANAGED,
+    Doctor,
     Right,
     forged_template,
     policy_probe,
@@ -34,11 +36,6 @@ from webhook.commands.doctor.probe import (
     webhook_entry_of,
 )
 from webhook.config.texts import policy_config_map
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.commands.doctor.probe import Doctor
 
 MANIFESTS: Final = Path(__file__).parents[4] / "manifests"
 CERTS: Final = Path(__file__).parents[4] / "certs"
@@ -67,24 +64,6 @@ def test_json_has_the_worst_and_all() -> None:
     }
 
 
-@pytest.mark.parametrize("arguments", [["--wait=-1"], ["--wait", "soon"], ["--wait", "nan"], ["-o", "yaml"], ["x"]])
-def test_wrong_usage_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.run(arguments) == 2
-    assert "usage: device-taint-webhook doctor" in capsys.readouterr().err
-
-
-def test_without_a_cluster_it_is_two(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert doctor.run(["--kubeconfig", str(tmp_path / "none")]) == 2
-    assert f"{tmp_path / 'none'}: no such file" in capsys.readouterr().err
-    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert doctor.run([]) == 2
-    assert "and this is not a pod; name a file with --kubeconfig" in capsys.readouterr().err
-
-
 # --- probes -------------------------------------------------------------------------------------
 
 
@@ -107,7 +86,7 @@ def test_forged_template_has_no_other_fault(version: str) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "ahead"), [(50, False), (70, True)])
-def test_a_time_is_told_from_the_future(seconds: int, ahead: bool) -> None:  # noqa: FBT001 -- a parameter
+def test_a_time_is_told_from_the_future(seconds: int, *, ahead: bool) -> None:
     time = format_time(NOW.fromtimestamp(NOW.timestamp() + seconds, NOW.tzinfo))
     obj = probe("rules", "v1", "").obj
     obj["spec"]["taint"]["timeAdded"] = time

@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.builders import make_claim, make_device, make_meta, make_rule, make_slice, make_taint, make_toleration
+from tests.unit.commands.check_runner import CheckRunner
+from tests.unit.commands.runner import Runner
 from webhook.commands.explain import command as explain
 from webhook.commands.test import command as suite
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.commands.check_runner import CheckRunner
-
-POLICY: Final[dict[str, Any]] = {
-    "apiVersion": "policy.devicetaint.io/v1alpha1",
-    "kind": "DeviceTaintPolicy",
-    "default": "deny",
-    "rules": [
-        {
-            "name": "ml-hour",
-            "action": "allow",
-            "match": {
-                "namespaces": {"names": ["ml-*"]},
-                "requesters": {"groups": ["ml-team"]},
-                "tolerations": {"keys": ["maint.example.com/*"], "seconds": {"atMost": 3600}},
-                "when": "request.count <= 4",
-            },
-        }
-    ],
-    "taintRules": [
-        {"name": "ops", "action": "allow", "match": {"requesters": {"groups": ["ops"]}}},
-        {"name": "others", "action": "deny", "match": {"taints": {"effects": ["NoSchedule", "NoExecute"]}}},
-    ],
-    "exceptions": [
-        {
-            "name": "lab",
-            "rules": ["default"],
-            "match": {"namespaces": {"names": ["lab"]}},
-            "expiresAt": "2026-12-31T00:00:00Z",
-            "owner": "lab@example.com",
-            "reason": "trial",
-        }
-    ],
-}
+POLICY: Final[dict[str, Any]] = yaml.safe_load("""\
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+default: deny
+rules:
+- name: ml-hour
+  action: allow
+  match:
+    namespaces: {names: [ml-*]}
+    requesters: {groups: [ml-team]}
+    tolerations: {keys: [maint.example.com/*], seconds: {atMost: 3600}}
+    when: request.count <= 4
+taintRules:
+- {name: ops, action: allow, match: {requesters: {groups: [ops]}}}
+- {name: others, action: deny, match: {taints: {effects: [NoSchedule, NoExecute]}}}
+exceptions:
+- name: lab
+  rules: [default]
+  match: {namespaces: {names: [lab]}}
+  expiresAt: "2026-12-31T00:00:00Z"
+  owner: lab@example.com
+  reason: trial
+""")
 WHO: Final = ("--policy", "policy.yaml", "--user", "mila", "--group", "ml-team", "--time", "2026-06-01T12:00:00Z")
 PLACE: Final = "spec.devices.requests[0].exactly.tolerations[0]"
 
@@ -58,28 +48,21 @@ def claim(namespace: str = "web", seconds: int = 7200, **exactly: Any) -> Any:
     return make_claim(requests=[request], meta=make_meta("model", namespace=namespace))
 
 
-class Explainer:
+class Explainer(Runner):
     """Writes files, runs explain over them, and gives exit code and output."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._folder = folder
-        self._capsys = capsys
+    sorts = True
 
     def __call__(self, *words: str, policy: Any = POLICY, **files: Any) -> tuple[int, str]:
-        given = {"policy": policy, **files}
-        for stem, content in given.items():
-            (self._folder / f"{stem}.yaml").write_text(yaml.safe_dump_all([content]))
-        code = explain.run([*words, *(f"{stem}.yaml" for stem in files)])
-        out, err = self._capsys.readouterr()
+        self.write("policy", policy)
+        names = [self.write(stem, content) for stem, content in files.items()]
+        code, out, err = self.said(explain.run([*words, *names]))
         return code, out + err
 
 
 @pytest.fixture
-def run_explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Explainer:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    return Explainer(tmp_path, capsys)
+def run_explain(alone: Path, capsys: pytest.CaptureFixture[str]) -> Explainer:
+    return Explainer(alone, capsys)
 
 
 def test_each_rule_names_the_fields_that_kept_it_from_matching(run_explain: Explainer) -> None:
@@ -136,25 +119,6 @@ def test_taint_in_a_slice_is_explained_where_rules_are_about_slices(run_explain:
     assert "    => denied: rule others\n" in output
 
 
-def test_json_and_yaml_hold_every_rule_with_its_fields(run_explain: Explainer) -> None:
-    code, output = run_explain("-o", "json", *WHO, c=claim())
-    values = json.loads(output)
-    assert code == 1
-    assert values == yaml.safe_load(run_explain("-o", "yaml", *WHO, c=claim())[1])
-    (walk,) = values["objects"][0]["walks"]
-    assert [(rule["rule"], rule["result"]) for rule in walk["rules"]] == [
-        ("ml-hour", "noMatch"),
-        ("default", "refuses"),
-    ]
-    assert walk["rules"][0]["unmet"][0] == {
-        "field": "namespaces.names",
-        "asked": '"web"',
-        "wanted": '"ml-*"',
-        "text": 'namespaces.names: "web", wanted "ml-*"',
-    }
-    assert (walk["path"], walk["decision"]) == (PLACE, "denied")
-
-
 def test_mode_that_asks_no_rule_is_said(run_explain: Explainer) -> None:
     code, output = run_explain(*WHO, policy={**POLICY, "mode": "off"}, c=claim())
     assert code == 0
@@ -190,24 +154,6 @@ def test_nothing_to_explain_and_a_policy_that_is_not_usable_give_two_and_one(run
     assert code == 1
     assert output.startswith("policy.yaml:")
     assert "not match" not in output
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["c.yaml"], "--policy or --policy-configmap is required"),
-        (["c.yaml", "--policy", "p.yaml", "--policy-configmap", "a/b"], "may not be given together"),
-        (["c.yaml", "--policy", "p.yaml", "--context", "a"], "--context must come with --policy-configmap"),
-        (["c.yaml", "--policy", "p.yaml", "--as-uid", "a"], "--as-uid must come with --policy-configmap"),
-        (["-", "--policy", "-"], "only one input can be standard input (-)"),
-        (["DT001", "c.yaml"], "codes and files cannot be explained together"),
-        (["DT999"], "unknown code DT999"),
-        (["c.yaml", "--policy", "p.yaml", "--group", "g"], "--group needs --user"),
-    ],
-)
-def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain.run(words) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_namespace_of_the_file_and_of_the_flag_are_one(run_explain: Explainer) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -37,10 +39,6 @@ from tests.unit.commands.status_runner import (
 )
 from webhook.commands.explain import command as explain
 from webhook.commands.status import run as running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
@@ -83,9 +81,8 @@ class ExplainRunner(StatusRunner):
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ExplainRunner:
-    monkeypatch.chdir(tmp_path)
-    return ExplainRunner(tmp_path, capsys)
+def ask(alone: Path, capsys: pytest.CaptureFixture[str]) -> ExplainRunner:
+    return ExplainRunner(alone, capsys)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +183,16 @@ BY_US, IN_TREE = "is to be evicted\n  by our worker, due ", "is to be evicted\n 
     ],
 )
 def test_who_evicts_a_pod_is_what_the_lease_of_the_worker_says(
-    rule: Any, found: Any, name: str, text: str, ask: ExplainRunner, api_server: ApiServer
+    rule: Any, found: Any, name: str, text: str, live: ExplainRunner
 ) -> None:
     """M2: the conditions on rules may be those of a worker in another mode, or of one that is gone."""
     dump = [rule, *(each for each in HELD if each is not RULE), *([found] if found else [])]
-    api_server.collections[RULES] = [bare(rule)]
-    api_server.objects[LEASE_PATH] = found or 404
-    dumped = ask("pod", name, "-n", "ml", dump=dump)
+    live.server.collections[RULES] = [bare(rule)]
+    live.server.objects[LEASE_PATH] = found or 404
+    dumped = live("pod", name, "-n", "ml", dump=dump)
     assert (dumped[0], f": {text}" in dumped[1]) == (0, True)
-    assert ask("pod", name, "-n", "ml", *LIVE, dump=None) == dumped
-    assert api_server.connections == 1
+    assert live("pod", name, "-n", "ml", *LIVE, dump=None) == dumped
+    assert live.server.connections == 1
 
 
 @pytest.mark.parametrize(
@@ -217,9 +214,9 @@ def test_who_carries_out_a_taint_of_a_device_is_what_the_lease_says(
     assert f": {text}\n" in ask("device", f"{DRIVER}/node-0/gpu-3", dump=dump)[1]
 
 
-def test_lease_that_may_not_be_read_is_unknown_and_not_guessed(ask: ExplainRunner, api_server: ApiServer) -> None:
-    api_server.objects[LEASE_PATH] = 403
-    unknown = ask.values("pod", "web-0", "-n", "ml", *LIVE, dump=None)["unknown"]
+def test_lease_that_may_not_be_read_is_unknown_and_not_guessed(live: ExplainRunner) -> None:
+    live.server.objects[LEASE_PATH] = 403
+    unknown = live.values("pod", "web-0", "-n", "ml", *LIVE, dump=None)["unknown"]
     assert unknown[0].startswith("no permission to read the worker's Lease, so its mode is not known: ")
 
 
@@ -359,7 +356,7 @@ def test_dump_without_rules_says_what_is_unknown(ask: ExplainRunner) -> None:
 
 
 @pytest.fixture
-def api_server(ask: ExplainRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+def live(ask: ExplainRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExplainRunner]:
     monkeypatch.setattr(running, "datetime", Then)
     tables = ApiServer()
     tables.collections = {
@@ -374,49 +371,49 @@ def api_server(ask: ExplainRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     served = ("resourceslices", "resourceclaims", "devicetaintrules", "deviceclasses")
     tables.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in served]}}
     with serving(tables, ask.folder):
-        yield tables
+        ask.server = tables
+        yield ask
 
 
-def test_cluster_says_what_its_dump_says(ask: ExplainRunner, api_server: ApiServer) -> None:
-    live = ask.values("pod", "train-late", "-n", "ml", *LIVE, dump=None)
-    dumped = ask.values("pod", "train-late", "-n", "ml")
+def test_cluster_says_what_its_dump_says(live: ExplainRunner) -> None:
+    found = live.values("pod", "train-late", "-n", "ml", *LIVE, dump=None)
+    dumped = live.values("pod", "train-late", "-n", "ml")
     for name in ("claims", "evictions", "reported"):
-        assert live[name] == dumped[name]
-    assert (live["unknown"], api_server.sent) == ([], [])
+        assert found[name] == dumped[name]
+    assert (found["unknown"], live.server.sent) == ([], [])
 
 
-def test_namespace_is_that_of_the_context_unless_a_flag_names_one(ask: ExplainRunner, api_server: ApiServer) -> None:
-    assert api_server.collections
-    config = yaml.safe_load((ask.folder / "kubeconfig").read_text())
+def test_namespace_is_that_of_the_context_unless_a_flag_names_one(live: ExplainRunner) -> None:
+    config = yaml.safe_load((live.folder / "kubeconfig").read_text())
     config["contexts"][0]["context"]["namespace"] = "ml"
-    (ask.folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    assert ask.values("pod", "train-late", *LIVE, dump=None)["namespace"] == "ml"
+    (live.folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    assert live.values("pod", "train-late", *LIVE, dump=None)["namespace"] == "ml"
 
 
-def test_viewer_of_a_namespace_gets_what_is_known_and_what_is_not(ask: ExplainRunner, api_server: ApiServer) -> None:
+def test_viewer_of_a_namespace_gets_what_is_known_and_what_is_not(live: ExplainRunner) -> None:
     own = {"pods": PODS, "resourceclaims": [*CLAIMS, LATE, SOON], "poddisruptionbudgets": [BUDGET]}
-    for path in list(api_server.collections):
-        del api_server.collections[path]
-        api_server.objects[path] = 403
+    for path in list(live.server.collections):
+        del live.server.collections[path]
+        live.server.objects[path] = 403
         prefix, _, name = path.rpartition("/")
         if name in own:
-            api_server.collections[f"{prefix}/namespaces/ml/{name}"] = [bare(each) for each in own[name]]
-    found = ask.values("pod", "train-late", "-n", "ml", *LIVE, dump=None)
+            live.server.collections[f"{prefix}/namespaces/ml/{name}"] = [bare(each) for each in own[name]]
+    found = live.values("pod", "train-late", "-n", "ml", *LIVE, dump=None)
     assert [each["device"] for each in found["claims"][0]["devices"]] == ["gpu-2"]
     assert found["claims"][0]["devices"][0]["published"] is None
     unknown = "\n".join(found["unknown"])
     assert "taints by DeviceTaintRules, and so whether a pod is evicted for one: no permission to read" in unknown
     assert "only those of namespace ml are known" in unknown
-    code, output, error = ask("rule", "firmware", "-n", "ml", *LIVE, dump=None)
+    code, output, error = live("rule", "firmware", "-n", "ml", *LIVE, dump=None)
     assert (code, output) == (2, "")
     assert "it is not known whether there is a DeviceTaintRule 'firmware': no permission to read" in error
 
 
-def test_policy_that_may_not_be_read_is_unknown_and_not_guessed(ask: ExplainRunner, api_server: ApiServer) -> None:
+def test_policy_that_may_not_be_read_is_unknown_and_not_guessed(live: ExplainRunner) -> None:
     path = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
-    api_server.objects[path] = 403
-    found = ask.values("claim", "train-late", "-n", "ml", *LIVE, dump=None, policy=None)
+    live.server.objects[path] = 403
+    found = live.values("claim", "train-late", "-n", "ml", *LIVE, dump=None, policy=None)
     assert found["policy"] is None
     assert any(each.startswith("what the policy says") for each in found["unknown"])
-    _, text, _ = ask("claim", "train-late", "-n", "ml", *LIVE, dump=None, policy=None)
+    _, text, _ = live("claim", "train-late", "-n", "ml", *LIVE, dump=None, policy=None)
     assert "what the policy says of its tolerations is not known" in text

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -22,14 +21,9 @@ from tests.builders import (
 )
 from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
-from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on
+from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, RuleServer, VerbRunner, rule_on
 from tests.unit.commands.standing_clock import Then
 from webhook.commands import list as listing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.unit.commands.rule_server import RuleServer, VerbRunner
 
 CLAIMS = f"{GROUP}/v1/resourceclaims"
 SLICES = f"{GROUP}/v1/resourceslices"
@@ -116,11 +110,11 @@ def test_devices_without_taints_are_listed_with_all(verb: VerbRunner) -> None:
     assert lines[2].split() == ["gpu.example.com/node-0/gpu-1", *["<none>"] * 5]
 
 
-def test_names_are_devices_as_other_verbs_take_them(verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_names_are_devices_as_other_verbs_take_them(verb: VerbRunner) -> None:
     names = verb.output("list", "-o", "name").split()
     assert names == [f"{DRIVER}/node-0/gpu-0", f"{DRIVER}/node-1/gpu-0", f"{DRIVER}/node-1/gpu-1"]
     verb.output("taint", *names, "example.com/x:None")
-    assert len(rule_server.rules) == 5
+    assert len(verb.server.rules) == 5
 
 
 @pytest.mark.parametrize(
@@ -159,10 +153,10 @@ def test_name_that_is_not_there_is_an_error(words: list[str], error: str, verb: 
     assert (code, found, said[: len(error)]) == (1, "", error)
 
 
-def test_node_without_devices_is_none(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.objects[f"{NODES}/node-5"] = {"kind": "Node", "metadata": {"name": "node-5"}}
+def test_node_without_devices_is_none(verb: VerbRunner) -> None:
+    verb.server.objects[f"{NODES}/node-5"] = {"kind": "Node", "metadata": {"name": "node-5"}}
     assert verb("list", "--node=node-5") == (0, "", "No tainted devices found.\n")
-    rule_server.forbidden.add(f"{NODES}/node-9")
+    verb.server.forbidden.add(f"{NODES}/node-9")
     assert verb("list", "no/node-9") == (1, "", "Error from server (Forbidden): node-9 is forbidden\n")
 
 
@@ -213,16 +207,14 @@ def test_values_for_programs(verb: VerbRunner) -> None:
 # --- rules that are not what they seem ----------------------------------------------------------
 
 
-def test_rule_without_selector_is_on_every_device_and_concerns_no_pod(
-    verb: VerbRunner, rule_server: RuleServer
-) -> None:
-    rule_server.keep(rule_on("everywhere", effect="NoExecute", selector=None))
+def test_rule_without_selector_is_on_every_device_and_concerns_no_pod(verb: VerbRunner) -> None:
+    verb.server.keep(rule_on("everywhere", effect="NoExecute", selector=None))
     lines = verb.output("list", "--no-headers").splitlines()
     assert [line.split()[-1] for line in lines if "rule/everywhere" in line] == ["<none>"] * 4
 
 
-def test_rules_without_devices_or_with_more_than_names_are_notes(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.keep(
+def test_rules_without_devices_or_with_more_than_names_are_notes(verb: VerbRunner) -> None:
+    verb.server.keep(
         rule_on("typo", selector={"driver": DRIVER, "pool": "node-O"}),
         rule_on("class", selector={"driver": DRIVER, "pool": "node-0", "deviceClassName": "big"}),
     )
@@ -234,26 +226,26 @@ def test_rules_without_devices_or_with_more_than_names_are_notes(verb: VerbRunne
     ]
 
 
-def test_many_rules_without_devices_are_one_note(verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_many_rules_without_devices_are_one_note(verb: VerbRunner) -> None:
     """M12: retired nodes leave them behind."""
     rules = [rule_on(f"r{number}", selector={"driver": DRIVER, "pool": "gone"}) for number in range(7)]
-    rule_server.keep(*rules)
+    verb.server.keep(*rules)
     assert verb("list", "--no-headers")[2].splitlines() == [
         "note: 7 rules select no published device: r0, r1, r2 and 4 more"
     ]
 
 
-def test_old_condition_says_nothing(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.keep({**EVICTING, "metadata": {**EVICTING["metadata"], "generation": 2}})
+def test_old_condition_says_nothing(verb: VerbRunner) -> None:
+    verb.server.keep({**EVICTING, "metadata": {**EVICTING["metadata"], "generation": 2}})
     assert verb.output("list", f"{DRIVER}/node-0", "-o", "wide", "--no-headers").split()[-4] == "<none>"
 
 
 # --- permissions --------------------------------------------------------------------------------
 
 
-def test_without_claims_pods_are_unknown(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.forbidden.add(CLAIMS)
-    rule_server.forbids = "is forbidden:\nnote: all is well"
+def test_without_claims_pods_are_unknown(verb: VerbRunner) -> None:
+    verb.server.forbidden.add(CLAIMS)
+    verb.server.forbids = "is forbidden:\nnote: all is well"
     code, found, error = verb("list", "--no-headers")
     assert (code, {line.split()[-1] for line in found.splitlines()}) == (0, {"<none>"})
     assert error.count("\n") == 1
@@ -261,77 +253,40 @@ def test_without_claims_pods_are_unknown(verb: VerbRunner, rule_server: RuleServ
 
 
 @pytest.mark.parametrize("served", [True, False])
-def test_without_rules_those_of_slices_are_listed(
-    served: bool,  # noqa: FBT001 -- a parameter
-    verb: VerbRunner,
-    rule_server: RuleServer,
-) -> None:
+def test_without_rules_those_of_slices_are_listed(verb: VerbRunner, *, served: bool) -> None:
     if served:
-        rule_server.forbidden.add(RULES)
+        verb.server.forbidden.add(RULES)
     else:
-        rule_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in SERVED[:2]]}
+        verb.server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in SERVED[:2]]}
     code, found, error = verb("list", "--no-headers")
     assert (code, found.count("slice/"), found.count("\n")) == (0, 1, 1)
     assert "so only taints in slices are known" in error
 
 
-def test_without_slices_there_is_no_list(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.forbidden.add(SLICES)
+def test_without_slices_there_is_no_list(verb: VerbRunner) -> None:
+    verb.server.forbidden.add(SLICES)
     assert verb("list") == (1, "", "Error from server (Forbidden): resourceslices is forbidden\n")
 
 
-def test_who_is_not_logged_in_gets_kubectls_words(verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_who_is_not_logged_in_gets_kubectls_words(verb: VerbRunner) -> None:
     unauthorized = {"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}
-    rule_server.answer = lambda target: (401, unauthorized)  # type: ignore[method-assign]  # noqa: ARG005
+    verb.server.answer = lambda target: (401, unauthorized)  # type: ignore[method-assign]  # noqa: ARG005
     assert verb("list") == (1, "", "error: You must be logged in to the server (Unauthorized)\n")
 
 
-def test_slices_that_are_not_served_are_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.objects[f"{GROUP}/v1"] = {"resources": []}
+def test_slices_that_are_not_served_are_an_error(verb: VerbRunner) -> None:
+    verb.server.objects[f"{GROUP}/v1"] = {"resources": []}
     code, _, error = verb("list")
     assert (code, "resourceslices.resource.k8s.io is not served in v1, v1beta2, v1beta1" in error) == (1, True)
 
 
-def test_object_that_cannot_be_read_is_named(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.collections[SLICES] = [{"metadata": {"name": "odd"}, "spec": {"devices": 7}}]
+def test_object_that_cannot_be_read_is_named(verb: VerbRunner) -> None:
+    verb.server.collections[SLICES] = [{"metadata": {"name": "odd"}, "spec": {"devices": 7}}]
     code, _, error = verb("list")
     assert (code, "odd cannot be read: spec.devices" in error) == (2, True)
 
 
-def test_no_cluster_is_wrong_usage(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "nowhere")
-    code, _, error = verb("list")
-    assert (code, error.startswith("kubectl dtaint list: no cluster: $KUBECONFIG names nowhere")) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["a=b:NoSchedule"], "a=b:NoSchedule is no device such as"),
-        (["--interval", "3"], "--interval has no effect without --watch"),
-    ],
-)
-def test_mistakes_are_wrong_usage(words: list[str], complaint: str, verb: VerbRunner) -> None:
-    code, _, error = verb("list", *words)
-    assert (code, complaint in error) == (2, True)
-
-
 # --- watching -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What happens between two looks; then the user interrupts."""
-    left: list[Callable[[], None]] = []
-
-    def sleep(seconds: float) -> None:
-        assert seconds == 7
-        if not left:
-            raise KeyboardInterrupt
-        left.pop(0)()
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    return left
 
 
 def watched(verb: VerbRunner, *words: str) -> tuple[str, str]:
@@ -340,15 +295,13 @@ def watched(verb: VerbRunner, *words: str) -> tuple[str, str]:
     return found, error
 
 
-def test_watch_prints_what_is_new_changed_and_removed(
-    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
-) -> None:
+def test_watch_prints_what_is_new_changed_and_removed(verb: VerbRunner, rounds: list[Callable[[], None]]) -> None:
     more = rule_on("more", key="example.com/more")
     rounds += [
         lambda: None,
-        lambda: rule_server.keep(EVICTING, PATCHED, more),
-        lambda: rule_server.keep(PATCHED, more),
-        lambda: rule_server.keep(
+        lambda: verb.server.keep(EVICTING, PATCHED, more),
+        lambda: verb.server.keep(PATCHED, more),
+        lambda: verb.server.keep(
             PATCHED, rule_on("more", key="example.com/more", annotations={"devicetaint.io/evict": "true"})
         ),
     ]
@@ -362,26 +315,24 @@ def test_watch_prints_what_is_new_changed_and_removed(
 
 
 def test_watched_values_are_documents_of_the_devices_that_changed(
-    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
+    verb: VerbRunner, rounds: list[Callable[[], None]]
 ) -> None:
-    rounds += [lambda: None, lambda: rule_server.keep(PATCHED)]
+    rounds += [lambda: None, lambda: verb.server.keep(PATCHED)]
     found, _ = watched(verb, "-o", "json")
     first, second = map(json.loads, found.splitlines())
     assert len(first["devices"]) == 3
     assert [(each["pool"], each["device"], each["taints"]) for each in second["devices"]] == [("node-0", "gpu-0", [])]
-    rounds += [lambda: rule_server.keep(EVICTING, PATCHED)]
+    rounds += [lambda: verb.server.keep(EVICTING, PATCHED)]
     documents = list(yaml.safe_load_all(watched(verb, "-o", "yaml")[0]))
     assert [len(each["devices"]) for each in documents] == [2, 1]
 
 
-def test_watch_goes_on_after_an_error_that_is_reported_once(
-    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
-) -> None:
+def test_watch_goes_on_after_an_error_that_is_reported_once(verb: VerbRunner, rounds: list[Callable[[], None]]) -> None:
     def recover() -> None:
-        rule_server.forbidden.clear()
-        rule_server.keep(PATCHED)
+        verb.server.forbidden.clear()
+        verb.server.keep(PATCHED)
 
-    rounds += [lambda: rule_server.forbidden.add(SLICES), lambda: None, recover]
+    rounds += [lambda: verb.server.forbidden.add(SLICES), lambda: None, recover]
     found, error = watched(verb)
     assert "<removed>" in found
     assert error == (

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-import yaml
 
 from tests.builders import DRIVER, KEY, make_device, make_patch, make_pod, make_rule, make_taint
 from tests.unit.commands.preview_runner import (
@@ -20,14 +19,11 @@ from tests.unit.commands.preview_runner import (
     PODS,
     SLICES,
     UNUSED,
+    PreviewRunner,
     pool_slice,
     rule,
     used,
 )
-from webhook.commands.preview import command as preview
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
 
 EVICT = {"devicetaint.io/evict": "true"}
 HIT = make_taint(effect="NoExecute", time_added=None)
@@ -36,98 +32,6 @@ NO_DEVICES, NO_PODS = "  devices   0 in 0 pools of 0 drivers", "  evicted   no p
 NO_CLAIMS = "  evicted   unknown: the dump has no ResourceClaims"
 
 # --- for programs -------------------------------------------------------------------------------
-
-
-def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
-    code, output = run_preview(rule(selector={"pool": "node-1", "device": "gpu-0"}), "-o", "json")
-    toleration = {"key": KEY, "operator": "Exists", "value": "", "effect": "NoExecute", "tolerationSeconds": 300}
-    taint = {"key": KEY, "value": "", "effect": "NoExecute"}
-    asked_taint = {**taint, "timeAdded": "2026-06-01T12:00:00Z", "evictor": "device-taint-eviction-controller"}
-    assert (code, json.loads(output)) == (
-        0,
-        {
-            "version": 1,
-            "source": "dump",
-            "server": None,
-            "time": "2026-06-01T12:00:00Z",
-            "podsKnown": True,
-            "claimsKnown": True,
-            "slicesKnown": True,
-            "previews": [
-                {
-                    "file": "asked.yaml",
-                    "document": 1,
-                    "line": 1,
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "DeviceTaintRule",
-                    "name": "unhealthy-gpu",
-                    "selector": {"driver": None, "pool": "node-1", "device": "gpu-0", "notJudged": []},
-                    "taints": [{**asked_taint, "driver": None, "pool": "node-1", "device": "gpu-0"}],
-                    "simulated": False,
-                    "summary": {
-                        "devices": 1,
-                        "pools": 1,
-                        "drivers": 1,
-                        "allocated": 1,
-                        "claims": 1,
-                        "namespaces": ["ml"],
-                        "evicted": 1,
-                        "extended": 0,
-                        "companions": 0,
-                        "leftAlone": 0,
-                        "waves": [{"seconds": 300, "pods": 1}],
-                        "tolerating": 0,
-                        "unseen": 0,
-                        "noNode": 0,
-                        "kept": 0,
-                        "leaving": 0,
-                        "podGroups": 0,
-                    },
-                    "pods": [
-                        {
-                            "namespace": "ml",
-                            "name": "train-1",
-                            "uid": "uid-of-train-1",
-                            "outcome": "Evicted",
-                            "dueSeconds": 300,
-                            "dueAt": "2026-06-01T12:05:00Z",
-                            "tolerates": False,
-                            "reason": "ToleratedForSeconds",
-                            "taint": taint,
-                            "toleration": toleration,
-                            "devices": [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}],
-                            "claims": ["ml/train-1"],
-                            "known": True,
-                            "owner": {"kind": "Job", "name": "train", "uid": "uid-of-train"},
-                            "rootOwner": {"kind": "Job", "name": "train"},
-                            "priority": 100,
-                            "node": "node-0",
-                            "hold": None,
-                        }
-                    ],
-                    "podGroups": [],
-                    "gangs": [],
-                    "siblings": [],
-                    "incompletePools": [],
-                    "notes": [],
-                    "findings": [],
-                    "confirmation": {
-                        "answer": "notAsked",
-                        "text": "v1 devices=1 claims=1 pods=1 namespaces=1 of=frhcsn2rcj3h2ny6",
-                        "message": "a dump does not tell who would write the rule, and so not whether it must be"
-                        " confirmed",
-                    },
-                }
-            ],
-            "findings": [],
-        },
-    )
-
-
-def test_yaml_is_the_same(run_preview: PreviewRunner) -> None:
-    _, as_json = run_preview(rule(), "-o", "json")
-    _, as_yaml = run_preview(rule(), "-o", "yaml")
-    assert yaml.safe_load(as_yaml) == json.loads(as_json)
 
 
 def test_pods_come_soonest_first_then_who_tolerates(run_preview: PreviewRunner) -> None:
@@ -140,6 +44,10 @@ def test_pods_come_soonest_first_then_who_tolerates(run_preview: PreviewRunner) 
         ("serve", "Tolerates", None, "Tolerated"),
         ("ending", "Leaving", None, "Terminating"),
     ]
+    late = told["pods"][3]
+    toleration = {"key": KEY, "operator": "Exists", "value": "", "effect": "NoExecute", "tolerationSeconds": 300}
+    assert (late["dueAt"], late["toleration"], late["tolerates"]) == ("2026-06-01T12:05:00Z", toleration, False)
+    assert told["summary"]["waves"] == [{"seconds": 0, "pods": 3}, {"seconds": 300, "pods": 1}]
     (group,) = told["podGroups"]
     assert (group["name"], group["dueSeconds"], group["pods"]) == ("crew", 0, ["crew-0", "crew-1"])
 
@@ -335,22 +243,6 @@ def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
     assert run_preview(rule(), "--policy", "gone.yaml")[0] == 2
     assert run_preview(rule(), "gone.yaml")[0] == 2
     assert run_preview(rule(), "--kubeconfig", "gone", dump=None)[0] == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["a", "--dump", "b", "--kubeconfig", "c"], "--dump and --kubeconfig may not be given together"),
-        (["a", "--dump", "b", "--context", "c"], "--dump and --context may not be given together"),
-        (["--dump", "b"], "the following arguments are required: FILE|-"),
-        (["-", "--dump", "-"], "only one input can be standard input (-)"),
-        (["a", "--dump", "b", "--limit", "-1"], "'-1' must be a whole number; 0 for all"),
-        (["a", "--dump", "b", "--time", "x"], "'x' must be a time like"),
-    ],
-)
-def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert preview.run(words) == 2
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.builders import NOW_TEXT, make_consumer, make_meta, make_pod, make_toleration
-from tests.unit.commands.preview_runner import FIVE_MINUTES, GROUP, HEADER, OUT_OF_TREE, pool_slice, rule, used
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.preview_runner import (
+    FIVE_MINUTES,
+    GROUP,
+    HEADER,
+    OUT_OF_TREE,
+    PreviewRunner,
+    pool_slice,
+    rule,
+    used,
+)
 
 NODE = {"driver": "gpu.example.com", "pool": "node-0"}
 IN_RING: Any = {"schedulingGroup": {"podGroupName": "ring"}}
@@ -135,6 +141,31 @@ def test_companions_go_with_the_first_and_keep_their_devices(run_preview: Previe
     assert [each["device"] for each in along["devices"]] == ["gpu-2"]
 
 
+@pytest.mark.parametrize(
+    ("tolerations", "annotations", "expected"),
+    [
+        ([make_toleration(effect="NoExecute")], None, {"hit": ("Tolerates", "Tolerated", None)}),
+        ([make_toleration(effect="NoExecute")], MIRRORED, {"hit": ("Tolerates", "Tolerated", None)}),
+        (None, MIRRORED, {"hit": ("LeftAlone", "MirrorPod", None)}),
+        *[
+            (
+                [make_toleration(effect="NoExecute", seconds=seconds)],
+                None,
+                {"hit": ("Evicted", "ToleratedForSeconds", seconds), "beside": ("Evicted", "WithPodGroup", seconds)},
+            )
+            for seconds in (10**12, 2**63 - 1)
+        ],
+    ],
+    ids=["tolerates", "tolerates and is exempt", "is exempt", "goes after the calendar ends", "goes at the very end"],
+)
+def test_what_becomes_of_the_one_that_is_hit_decides_about_the_others(
+    run_preview: PreviewRunner, tolerations: Any, annotations: Any, expected: Any
+) -> None:
+    hit = make_pod("hit", "hit", meta={"annotations": annotations} if annotations else None, **IN_RING)
+    dump = crew(hit=(used("hit", "node-0/gpu-0", tolerations=tolerations), hit))
+    assert outcomes(run_preview.told(asks(), dump=dump)) == expected
+
+
 # --- left alone ---------------------------------------------------------------------------------
 
 
@@ -157,6 +188,11 @@ def test_pods_whose_group_keeps_their_claims_are_left_alone(run_preview: Preview
     assert "ml/hit PodGroup/ring 0 node-0/gpu-0 left alone PodGroup ring keeps its claims reserved" in shown
     group = "ml/ring: left alone, as its claims stay reserved until it is deleted; 1 pod known, not counted above"
     assert f"PodGroup {group}" in shown
+
+
+def test_pod_that_is_exempt_and_kept_by_its_group_is_left_alone_as_exempt(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(asks(), dump=crew(hit=reserved(meta={"annotations": MIRRORED})))
+    assert outcomes(told) == {"hit": ("LeftAlone", "MirrorPod", None)}
 
 
 def test_pod_whose_group_keeps_its_claim_does_not_go_along_either(run_preview: PreviewRunner) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +21,17 @@ from tests.builders import (
     make_taint,
 )
 from tests.unit.commands.api_server import ApiServer, bare, serving
-from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, UNUSED, pool_slice, rule
+from tests.unit.commands.preview_runner import (
+    CLAIMS,
+    CLUSTER,
+    OUT_OF_TREE,
+    PODS,
+    SLICES,
+    UNUSED,
+    PreviewRunner,
+    pool_slice,
+    rule,
+)
 from webhook.admission.chain import validate
 from webhook.admission.confirmation import digest_of, read_text
 from webhook.api.rules import CONFIRM_IMPACT
@@ -30,11 +41,6 @@ from webhook.files.manifests import Stock
 from webhook.files.read import parse
 from webhook.inventory.state import Sight
 from webhook.policy.model import ImpactLimits, ImpactSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.commands.preview_runner import PreviewRunner
 
 GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
@@ -49,7 +55,7 @@ def status(code: int, message: str) -> tuple[int, Any]:
 
 
 @pytest.fixture
-def api_server(run_preview: PreviewRunner) -> Iterator[ApiServer]:
+def live(run_preview: PreviewRunner) -> Iterator[PreviewRunner]:
     tables = ApiServer()
     tables.collections = {
         f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
@@ -60,7 +66,8 @@ def api_server(run_preview: PreviewRunner) -> Iterator[ApiServer]:
     names = [{"name": name} for name in ("resourceslices", "resourceclaims", "devicetaintrules")]
     tables.objects = {f"{GROUP}/v1": {"resources": names}}
     with serving(tables, run_preview.folder):
-        yield tables
+        run_preview.server = tables
+        yield run_preview
 
 
 def ask(run_preview: PreviewRunner, asked: Any, *words: str) -> tuple[int, str]:
@@ -72,16 +79,12 @@ def told_by_cluster(run_preview: PreviewRunner, asked: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_a_cluster_tells_what_its_dump_tells(
-    forgetful: bool,  # noqa: FBT001 -- a parameter
-    api_server: ApiServer,
-    run_preview: PreviewRunner,
-) -> None:
-    api_server.forgetful = forgetful
-    live, dumped = told_by_cluster(run_preview), run_preview.told(rule(), dump=CLUSTER)
-    assert live.pop("confirmation") == {"answer": "granted", "text": None, "message": None}
+def test_a_cluster_tells_what_its_dump_tells(live: PreviewRunner, *, forgetful: bool) -> None:
+    live.server.forgetful = forgetful
+    found, dumped = told_by_cluster(live), live.told(rule(), dump=CLUSTER)
+    assert found.pop("confirmation") == {"answer": "granted", "text": None, "message": None}
     assert dumped.pop("confirmation")["answer"] == "notAsked"
-    assert live == dumped
+    assert found == dumped
 
 
 # --- patches ------------------------------------------------------------------------------------
@@ -100,60 +103,60 @@ def serve_patching(tables: ApiServer, *patches: Any) -> None:
     tables.objects[f"{GROUP}/v1"]["resources"].append({"name": "deviceclasses"})
 
 
-def test_patches_and_classes_are_read_for_patches(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+def test_patches_and_classes_are_read_for_patches(live: PreviewRunner) -> None:
     stored = make_patch(meta=make_meta("high"), priority=5, attributes={"a.example/b": {"int": 5}})
-    serve_patching(api_server, stored)
+    serve_patching(live.server, stored)
     asked = make_patch(filter_={"deviceClassName": "all"}, attributes={"a.example/b": {"int": 1}})
-    changes = told_by_cluster(run_preview, asked)["patch"]["changes"]
+    changes = told_by_cluster(live, asked)["patch"]["changes"]
     assert [(each["after"], each["patch"]) for each in changes] == [({"int": 5}, "high")] * 8
-    assert api_server.sent == []
+    assert live.server.sent == []
 
 
-def test_cluster_without_the_kind_has_no_patches(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    changes = told_by_cluster(run_preview, make_patch(attributes={"a.example/b": {"int": 1}}))["patch"]["changes"]
+def test_cluster_without_the_kind_has_no_patches(live: PreviewRunner) -> None:
+    changes = told_by_cluster(live, make_patch(attributes={"a.example/b": {"int": 1}}))["patch"]["changes"]
     assert [each["after"] for each in changes] == [{"int": 1}] * 8
-    assert not [target for target in api_server.asked if target.startswith("/apis/devicetaint.io/v1alpha1/r")]
+    assert not [target for target in live.server.asked if target.startswith("/apis/devicetaint.io/v1alpha1/r")]
 
 
-def test_patches_are_not_read_for_rules(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+def test_patches_are_not_read_for_rules(live: PreviewRunner) -> None:
     """So no more rights are needed than before."""
-    serve_patching(api_server)
-    told_by_cluster(run_preview)
-    assert not [target for target in api_server.asked if "patches" in target or "deviceclasses" in target]
+    serve_patching(live.server)
+    told_by_cluster(live)
+    assert not [target for target in live.server.asked if "patches" in target or "deviceclasses" in target]
 
 
-def test_stored_patch_that_cannot_be_read_fails(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    serve_patching(api_server, make_patch(priority="high"))
-    code, output = ask(run_preview, make_patch(), "-o", "json")
+def test_stored_patch_that_cannot_be_read_fails(live: PreviewRunner) -> None:
+    serve_patching(live.server, make_patch(priority="high"))
+    code, output = ask(live, make_patch(), "-o", "json")
     assert (code, output) == (2, "")
 
 
 # --- the text -----------------------------------------------------------------------------------
 
 
-def test_the_webhooks_refusal_gives_the_text(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+def test_the_webhooks_refusal_gives_the_text(live: PreviewRunner) -> None:
     """However long the refusal is: the text stands at its end, beyond what errors in logs show of it."""
     padding = "; the policy has more to say" * 60
     text = f'denied the request: hits 8 devices{padding}, set annotation devicetaint.io/confirm-impact to "{TEXT}"'
-    api_server.verdict = status(403, text)
-    code, output = ask(run_preview, rule())
+    live.server.verdict = status(403, text)
+    code, output = ask(live, rule())
     assert code == 0
     assert output.endswith(f"dry run: refused: {text}\n{TO_CONFIRM}")
-    assert told_by_cluster(run_preview)["confirmation"] == {
+    assert told_by_cluster(live)["confirmation"] == {
         "answer": "needsConfirmation",
         "text": TEXT,
         "message": text,
     }
 
 
-def test_the_text_is_found_in_what_the_guard_says(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+def test_the_text_is_found_in_what_the_guard_says(live: PreviewRunner) -> None:
     stock = Stock()
     stock.add(parse("dump.yaml", yaml.safe_dump_all(CLUSTER).encode()).manifests)
     context = make_context(sight=Sight(stock.inventory))
     asked = rule(selector={})
     decision = validate(make_admission_request(asked), context)
-    api_server.verdict = status(decision.code, "; ".join(str(error) for error in decision.errors))
-    _, output = ask(run_preview, asked)
+    live.server.verdict = status(decision.code, "; ".join(str(error) for error in decision.errors))
+    _, output = ask(live, asked)
     confirmed = rule(selector={}, annotations={CONFIRM_IMPACT: text_at_the_end(output)})
     assert validate(make_admission_request(confirmed), context).allowed
 
@@ -183,16 +186,16 @@ def softened(request: tuple[str, str, Any]) -> tuple[int, Any]:
 
 
 def test_rule_that_is_softened_has_a_text_that_confirms_it_as_it_was_sent(
-    api_server: ApiServer, run_preview: PreviewRunner, monkeypatch: pytest.MonkeyPatch
+    live: PreviewRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(method: str, target: str, body: bytes) -> tuple[int, Any]:
-        api_server.sent.append((method, target, json.loads(body)))
-        return softened(api_server.sent[-1])
+        live.server.sent.append((method, target, json.loads(body)))
+        return softened(live.server.sent[-1])
 
-    monkeypatch.setattr(api_server, "write", write)
-    exit_code, output = ask(run_preview, rule())
+    monkeypatch.setattr(live.server, "write", write)
+    exit_code, output = ask(live, rule())
     assert exit_code == 0
-    assert len(api_server.sent) == 1
+    assert len(live.server.sent) == 1
     assert "dry run: accepted as NoSchedule with annotation devicetaint.io/evict, by the policy\n" in output
     given, _ = decoded(rule())
     said = read_text(text_at_the_end(output))
@@ -200,9 +203,7 @@ def test_rule_that_is_softened_has_a_text_that_confirms_it_as_it_was_sent(
     assert said.of == digest_of(given, given.meta.name, None)
 
 
-def test_rule_that_the_worker_has_stopped_has_a_text_though_the_cluster_accepts_it(
-    api_server: ApiServer, run_preview: PreviewRunner
-) -> None:
+def test_rule_that_the_worker_has_stopped_has_a_text_though_the_cluster_accepts_it(live: PreviewRunner) -> None:
     conditions = [
         {"type": "devicetaint.io/Eviction", "status": "False", "reason": "Stopped"},
         {"type": "devicetaint.io/EvictedPods", "status": "True", "message": "96"},
@@ -210,21 +211,19 @@ def test_rule_that_the_worker_has_stopped_has_a_text_though_the_cluster_accepts_
     stored = rule(meta=make_meta("unhealthy-gpu", resourceVersion="7", uid="u")) | {
         "status": {"conditions": conditions}
     }
-    api_server.collections[RULES] = [bare(stored)]
-    api_server.objects[f"{RULES}/unhealthy-gpu"] = stored
-    given = told_by_cluster(run_preview)["confirmation"]
+    live.server.collections[RULES] = [bare(stored)]
+    live.server.objects[f"{RULES}/unhealthy-gpu"] = stored
+    given = told_by_cluster(live)["confirmation"]
     assert given["answer"] == "granted"
     assert " done=96 of=" in given["text"]
 
 
-def test_a_new_rule_is_sent_as_it_is_and_only_to_try(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    assert told_by_cluster(run_preview)["confirmation"]["answer"] == "granted"
-    assert api_server.sent == [("POST", f"{RULES}?dryRun=All", rule())]
+def test_a_new_rule_is_sent_as_it_is_and_only_to_try(live: PreviewRunner) -> None:
+    assert told_by_cluster(live)["confirmation"]["answer"] == "granted"
+    assert live.server.sent == [("POST", f"{RULES}?dryRun=All", rule())]
 
 
-def test_a_rule_that_is_there_is_sent_as_applying_would_leave_it(
-    api_server: ApiServer, run_preview: PreviewRunner
-) -> None:
+def test_a_rule_that_is_there_is_sent_as_applying_would_leave_it(live: PreviewRunner) -> None:
     """What the file leaves out of the spec goes, and so do annotations of ours; what others have set stays."""
     annotations = {"devicetaint.io/evict": "true", "example.com/team": "blue"}
     stored = make_rule(
@@ -232,10 +231,10 @@ def test_a_rule_that_is_there_is_sent_as_applying_would_leave_it(
         taint=make_taint(effect="NoExecute"),
         meta=make_meta("unhealthy-gpu", annotations=annotations, resourceVersion="7", uid="u", labels={"a": "b"}),
     )
-    api_server.collections[RULES] = [bare(stored)]
-    api_server.objects[f"{RULES}/unhealthy-gpu"] = stored
+    live.server.collections[RULES] = [bare(stored)]
+    live.server.objects[f"{RULES}/unhealthy-gpu"] = stored
     asked = rule(annotations={"devicetaint.io/owner": "ops"})
-    told_by_cluster(run_preview, asked)
+    told_by_cluster(live, asked)
     sent = rule(
         meta=make_meta(
             "unhealthy-gpu",
@@ -246,19 +245,19 @@ def test_a_rule_that_is_there_is_sent_as_applying_would_leave_it(
         )
     )
     sent["spec"]["taint"]["timeAdded"] = stored["spec"]["taint"]["timeAdded"]
-    assert api_server.sent == [("PUT", f"{RULES}/unhealthy-gpu?dryRun=All", sent)]
+    assert live.server.sent == [("PUT", f"{RULES}/unhealthy-gpu?dryRun=All", sent)]
 
 
-def test_another_taint_is_another_time(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    api_server.objects[f"{RULES}/unhealthy-gpu"] = make_rule(taint=make_taint(effect="NoSchedule"))
-    told_by_cluster(run_preview)
-    ((_, _, sent),) = api_server.sent
+def test_another_taint_is_another_time(live: PreviewRunner) -> None:
+    live.server.objects[f"{RULES}/unhealthy-gpu"] = make_rule(taint=make_taint(effect="NoSchedule"))
+    told_by_cluster(live)
+    ((_, _, sent),) = live.server.sent
     assert sent["spec"]["taint"] == {"key": KEY, "effect": "NoExecute"}
 
 
-def test_slices_are_not_sent(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    assert told_by_cluster(run_preview, pool_slice("node-0"))["confirmation"] is None
-    assert api_server.sent == []
+def test_slices_are_not_sent(live: PreviewRunner) -> None:
+    assert told_by_cluster(live, pool_slice("node-0"))["confirmation"] is None
+    assert live.server.sent == []
 
 
 @pytest.mark.parametrize(
@@ -274,40 +273,38 @@ def test_slices_are_not_sent(api_server: ApiServer, run_preview: PreviewRunner) 
         ),
     ],
 )
-def test_other_refusals_are_told(
-    verdict: Any, code: int, line: str, api_server: ApiServer, run_preview: PreviewRunner
-) -> None:
-    api_server.verdict = verdict
-    given, output = ask(run_preview, rule())
+def test_other_refusals_are_told(verdict: Any, code: int, line: str, live: PreviewRunner) -> None:
+    live.server.verdict = verdict
+    given, output = ask(live, rule())
     assert (given, output.splitlines()[-1]) == (code, line)
 
 
 # --- what there is to see -----------------------------------------------------------------------
 
 
-def test_a_cluster_without_rules_says_so(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    api_server.objects[f"{GROUP}/v1"]["resources"].pop()
-    told = told_by_cluster(run_preview)
+def test_a_cluster_without_rules_says_so(live: PreviewRunner) -> None:
+    live.server.objects[f"{GROUP}/v1"]["resources"].pop()
+    told = told_by_cluster(live)
     assert told["notes"] == [
         "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing",
         UNUSED,
     ]
     assert told["confirmation"]["answer"] == "notAsked"
-    assert (told["summary"]["evicted"], api_server.sent) == (4, [])
+    assert (told["summary"]["evicted"], live.server.sent) == (4, [])
 
 
-def test_rules_may_be_served_in_another_version_than_claims(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    api_server.objects[f"{GROUP}/v1"]["resources"].pop()
-    api_server.objects[f"{GROUP}/v1beta2"] = {"resources": [{"name": "devicetaintrules"}]}
+def test_rules_may_be_served_in_another_version_than_claims(live: PreviewRunner) -> None:
+    live.server.objects[f"{GROUP}/v1"]["resources"].pop()
+    live.server.objects[f"{GROUP}/v1beta2"] = {"resources": [{"name": "devicetaintrules"}]}
     stored = make_rule(selector={"driver": DRIVER}, taint=make_taint(effect="NoExecute"))
-    api_server.collections[f"{GROUP}/v1beta2/devicetaintrules"] = [bare(stored)]
-    assert "the rule already exists" in told_by_cluster(run_preview)["notes"][0]
+    live.server.collections[f"{GROUP}/v1beta2/devicetaintrules"] = [bare(stored)]
+    assert "the rule already exists" in told_by_cluster(live)["notes"][0]
 
 
-def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    del api_server.collections["/api/v1/pods"]
-    api_server.objects["/api/v1/pods"] = 403
-    code, output = ask(run_preview, rule())
+def test_without_pods_names_are_all_there_is(live: PreviewRunner) -> None:
+    del live.server.collections["/api/v1/pods"]
+    live.server.objects["/api/v1/pods"] = 403
+    code, output = ask(live, rule())
     assert (code, "POD           DEVICES" in output, "OWNER" in output) == (0, True, False)
     assert (
         "note: no permission to read pods, so their owners and priorities are unknown: GET /api/v1/pods: 403" in output
@@ -323,23 +320,19 @@ def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview:
     ],
 )
 def test_the_clusters_policy_says_who_evicts(
-    config_map: Any,
-    extended: int,
-    note: bool,  # noqa: FBT001 -- a parameter
-    api_server: ApiServer,
-    run_preview: PreviewRunner,
+    config_map: Any, extended: int, live: PreviewRunner, *, note: bool
 ) -> None:
-    api_server.objects[CONFIG_MAP] = config_map
-    told = told_by_cluster(run_preview)
+    live.server.objects[CONFIG_MAP] = config_map
+    told = told_by_cluster(live)
     assert told["summary"]["extended"] == extended
     assert (
         any(each.startswith("no permission to read the policy, so the built-in one") for each in told["notes"]) is note
     )
 
 
-def test_the_policy_is_not_asked_for_if_one_is_given(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    run_preview(rule(), *ASK, dump=None, policy=OUT_OF_TREE)
-    assert [each for each in api_server.asked if "configmaps" in each] == []
+def test_the_policy_is_not_asked_for_if_one_is_given(live: PreviewRunner) -> None:
+    live(rule(), *ASK, dump=None, policy=OUT_OF_TREE)
+    assert [each for each in live.server.asked if "configmaps" in each] == []
 
 
 @pytest.mark.parametrize(
@@ -364,24 +357,21 @@ def test_the_policy_is_not_asked_for_if_one_is_given(api_server: ApiServer, run_
         ),
     ],
 )
-def test_a_cluster_that_cannot_be_asked_gives_two(
-    change: Any, message: str, api_server: ApiServer, run_preview: PreviewRunner
-) -> None:
-    change(api_server)
-    run_preview.write("asked", rule())
+def test_a_cluster_that_cannot_be_asked_gives_two(change: Any, message: str, live: PreviewRunner) -> None:
+    change(live.server)
+    live.write("asked", rule())
     assert preview.run(["asked.yaml", *ASK]) == 2
-    assert f"device-taint-webhook preview: {message}" in run_preview.capsys.readouterr().err
+    assert f"device-taint-webhook preview: {message}" in live.capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("api_server")
-def test_a_large_cluster_says_how_far_it_is(run_preview: PreviewRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_preview.write("asked", rule())
+def test_a_large_cluster_says_how_far_it_is(live: PreviewRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.write("asked", rule())
     monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 600.0)
     assert preview.run(["asked.yaml", *ASK]) == 0
-    assert run_preview.capsys.readouterr().err == ""
+    assert live.capsys.readouterr().err == ""
     monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 0.0)
     monkeypatch.setattr(preview_cluster, "_TELL_EVERY_SECONDS", 0.0)
     assert preview.run(["asked.yaml", *ASK]) == 0
-    lines = run_preview.capsys.readouterr().err.splitlines()
+    lines = live.capsys.readouterr().err.splitlines()
     assert lines[0] == "device-taint-webhook preview: 2 resourceslices read"
     assert lines[-1] == "device-taint-webhook preview: 8 pods read"

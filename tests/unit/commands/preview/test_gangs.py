@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.builders import make_meta, make_pod
-from tests.unit.commands.preview_runner import HEADER, pool_slice, rule, used
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.preview_runner import HEADER, PreviewRunner, pool_slice, rule, used
 
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train"}
 ONE_DEVICE = {"driver": "gpu.example.com", "pool": "node-0"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.builders import (
     DRIVER,
@@ -15,10 +15,7 @@ from tests.builders import (
     make_status,
     make_taint,
 )
-from tests.unit.commands.preview_runner import rule
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.preview_runner import PreviewRunner, rule
 
 COUNTERS: Final = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "8Gi"}}}]
 TEXT: Final = "2 other devices of the same hardware stay in service, 1 of them in use by pod ml/a"

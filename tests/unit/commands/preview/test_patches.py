@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.builders import DRIVER, KEY, NOW_TEXT, make_device, make_meta, make_patch, make_slice, make_taint
-from tests.unit.commands.preview_runner import CLUSTER, OUT_OF_TREE, used
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.preview_runner import CLUSTER, OUT_OF_TREE, PreviewRunner, used
 
 HIGH = 'device.attributes["gpu.example.com"].num > 0'
 EARLIER = "2026-01-01T00:00:00Z"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.builders import DRIVER, make_device, make_meta, make_taint
-from tests.unit.commands.preview_runner import CLAIMS, FIVE_MINUTES, SLICES, UNUSED, pool_slice, rule, used
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.preview_runner import (
+    CLAIMS,
+    FIVE_MINUTES,
+    SLICES,
+    UNUSED,
+    PreviewRunner,
+    pool_slice,
+    rule,
+    used,
+)
 
 EVICT = {"devicetaint.io/evict": "true"}
 HIT = make_taint(effect="NoExecute", time_added=None)
@@ -133,22 +139,6 @@ POD          OWNER                 PRIORITY   DEVICES        WHEN        WHY
 ml/train-0   Job/train                  100   node-0/gpu-0   now         no toleration
 web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2   tolerates   gpu.example.com/unhealthy:NoExecute op=Exists
 """,
-    )
-
-
-def test_a_rule_without_selector(run_preview: PreviewRunner) -> None:
-    assert run_preview(rule(selector=None)) == (
-        0,
-        """\
-asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecute without selector
-asked.yaml:6:3: warning: spec.deviceSelector: is missing: the rule evicts no pod, but \
-servers before 1.37.1 allocate no device while it exists [DT012]
-  devices   8 in 2 pools of 1 driver; 0 allocated
-  evicted   no pods
-
-"""
-        + NO_DRY_RUN
-        + '  devicetaint.io/confirm-impact: "v1 devices=8 claims=0 pods=0 namespaces=0 of=gocv76ioq7zdof7n"\n',
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.builders import make_pod
-from tests.unit.commands.preview_runner import HEADER, OUT_OF_TREE, pool_slice, rule, used
+from tests.unit.commands.preview_runner import HEADER, OUT_OF_TREE, PreviewRunner, pool_slice, rule, used
 from webhook.api.rules import EVICT, NOT_BEFORE
-
-if TYPE_CHECKING:
-    from tests.unit.commands.preview_runner import PreviewRunner
 
 WINDOW = {"schedule": "0 22 * * *", "duration": "30m", "zone": "Europe/Berlin"}
 NIGHTLY = {"windows": [WINDOW]}

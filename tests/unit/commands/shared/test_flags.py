@@ -3,69 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from tests.builders import make_meta, make_rule, make_taint
-from webhook.commands import check, export_vap, schema
-from webhook.commands.doctor import command as doctor
-from webhook.commands.preview import command as preview
+from tests.unit.commands.check_runner import CheckRunner
+from webhook.commands import schema
 from webhook.commands.shared.flags import use_color
-
-if TYPE_CHECKING:
-    from tests.unit.commands.check_runner import CheckRunner
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--policy", "a.yaml", "--policy", "b.yaml"], "argument --policy: given more than once"),
-        (["-n", "a", "--namespace", "b"], "argument -n/--namespace: given more than once"),
-        (["--user", "mila"], "--user has no effect without --policy"),
-        (["--group", "ml"], "--group has no effect without --policy"),
-        (["--namespace-labels", "a=b"], "--namespace-labels has no effect without --policy"),
-        (["--device-class", "a=b"], "--device-class has no effect without --policy"),
-        (["--policy", "a.yaml", "--group", "ml"], "--group needs --user"),
-        (["--policy", "a.yaml", "--user", "mila", "--group", ""], "argument --group: '' must be the name of a group"),
-        (["-n", "UPPER_x"], "'UPPER_x' must be the name of a namespace"),
-        (["-n", ""], "'' must be the name of a namespace"),
-        (["-n", "a" * 64], "must be the name of a namespace"),
-        (["-n", "web-"], "must be the name of a namespace"),
-    ],
-    ids=str,
-)
-def test_flag_that_would_be_passed_over_in_silence_is_refused(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert check.run([*words, "x.yaml"]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_namespace_of_63_letters_is_one(run: CheckRunner) -> None:
     assert run("-n", "a" * 63, rule=make_rule(taint=make_taint()))[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("run_", "words", "hint"),
-    [
-        (check.run, ["--polcy", "p.yaml", "x.yaml"], "unknown flag --polcy; did you mean --policy?"),
-        (check.run, ["--outptu=json", "x.yaml"], "unknown flag --outptu; did you mean --output?"),
-        (export_vap.run, ["--polcy", "p.yaml"], "unknown flag --polcy; did you mean --policy?"),
-        (preview.run, ["x.yaml", "--dmp", "d"], "unknown flag --dmp; did you mean --dump?"),
-        (doctor.run, ["--cannary"], "unknown flag --cannary; did you mean --canary?"),
-        (doctor.run, ["--zzz"], "unknown flag --zzz\n"),
-    ],
-)
-def test_misspelt_flag_gets_a_hint_and_two_lines(
-    run_: Any, words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_(words) == 2
-    said = capsys.readouterr().err
-    assert hint in said
-    assert len(said.splitlines()) == 2
-    assert "usage: device-taint-webhook " in said
 
 
 def test_words_behind_two_dashes_are_files(run: CheckRunner) -> None:
@@ -101,11 +50,7 @@ def test_old_file_without_any_of_the_objects_is_warned_of(run: CheckRunner) -> N
     ],
 )
 def test_colors_are_those_that_are_asked_for(
-    choice: str,
-    terminal: bool,  # noqa: FBT001 -- a parameter
-    environment: dict[str, str],
-    expected: bool,  # noqa: FBT001 -- a parameter
-    monkeypatch: pytest.MonkeyPatch,
+    choice: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, terminal: bool, expected: bool
 ) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -151,11 +96,6 @@ def test_schema_is_printed_with_an_identity(
         }
     )
     assert [error.message for error in valid.iter_errors(minimal)] == []
-
-
-def test_schema_of_something_else_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert schema.run(["rule"]) == 2
-    assert "invalid choice: 'rule'" in capsys.readouterr().err
 
 
 # --- one form of names --------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,15 +17,10 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from tests.unit.commands.check_runner import RULE, findings
+from tests.unit.commands.check_runner import RULE, CheckRunner, findings
 from webhook.commands import audit, check
 from webhook.commands.preview import command as preview
 from webhook.validation.releases import RELEASES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.commands.check_runner import CheckRunner
 
 NO_OBJECT = "must be an object with apiVersion and kind; --skip-others skips files of other kinds"
 
@@ -106,7 +102,7 @@ def test_what_is_almost_an_object_is_refused(text: str, message: str, run: Check
     ],
 )
 @pytest.mark.parametrize("named", [True, False], ids=["named", "in a folder"])
-def test_b1_yaml_that_is_none_of_ours_is_skipped_with_a_remark(text: str, named: bool, run: CheckRunner) -> None:  # noqa: FBT001 -- a parameter
+def test_b1_yaml_that_is_none_of_ours_is_skipped_with_a_remark(text: str, run: CheckRunner, *, named: bool) -> None:
     """A6: pre-commit hands over every YAML file by name."""
     (run.folder / "folder").mkdir()
     (run.folder / "folder" / "other.yaml").write_text(text)
@@ -205,10 +201,7 @@ def test_versions_name_their_release(text: str, minor: int) -> None:
 @pytest.mark.parametrize(("word", "noted"), [("1.38", False), ("v1.38.2", False), ("1.39", True), ("v1.40.1", True)])
 @pytest.mark.parametrize("verb", [check, preview, audit])
 def test_release_newer_than_the_known_ones_is_noted(
-    verb: Any,
-    word: str,
-    noted: bool,  # noqa: FBT001 -- a parameter
-    capsys: pytest.CaptureFixture[str],
+    verb: Any, word: str, capsys: pytest.CaptureFixture[str], *, noted: bool
 ) -> None:
     verb.command_line().parse_args(["--kubernetes-version", word, *["x"] * (verb is not audit)])
     said = f"note: {word} is newer than all known releases: what is known of 1.38 is used\n"

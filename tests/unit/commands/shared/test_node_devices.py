@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import pytest
 
@@ -11,9 +12,6 @@ from tests.unit.commands.preview_runner import group_pod, used
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.files.manifests import held_in
 from webhook.inventory.state import Inventory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LABELS: Final = {
     "a": {"rack": "1", "slots": "8"},

@@ -6,14 +6,11 @@ import os
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.unit.commands.check_runner import RULE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FULL = "device-taint-webhook: standard output: No space left on device\n"
 CLOSED = "device-taint-webhook: standard output is closed\n"

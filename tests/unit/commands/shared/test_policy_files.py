@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path as FilePath
+from typing import Any
 
 import pytest
 import yaml
@@ -11,14 +12,9 @@ import yaml
 from tests.builders import NOW
 from webhook.admission.context import Budget, OutOfTime
 from webhook.api.field import ErrorType, Path
-from webhook.commands.shared.policy_files import policy_file, read_policy
+from webhook.commands.shared.policy_files import PolicyFile, policy_file, read_policy
 from webhook.files.manifests import MAX_BYTES
 from webhook.files.report import line
-
-if TYPE_CHECKING:
-    from pathlib import Path as FilePath
-
-    from webhook.commands.shared.policy_files import PolicyFile
 
 POLICY = """\
 apiVersion: policy.devicetaint.io/v1alpha1
@@ -269,10 +265,6 @@ def test_faults_stand_where_they_are_in_the_file(text: str, told: str, read_file
     assert not found.usable
     assert any(each.startswith(told) for each in lines(found)), lines(found)
     assert all(yaml.safe_dump(row.findings) for row in found.rows), "reports of it can be YAML"
-
-
-def test_a_policy_that_has_a_key_twice_is_not_used(read_file: Any) -> None:
-    assert read_file(f"{POLICY}default: allow\n").policy is None
 
 
 def test_exceptions_that_end_are_told_to_whoever_knows_the_time(read_file: Any) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.unit.commands.check_runner import RULE
 from tests.unit.commands.shared.test_reports import SUITE
 from webhook import cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OTHERS: dict[str, str | bytes] = {
     "workflow.yaml": "on: push\n",

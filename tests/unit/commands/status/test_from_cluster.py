@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -13,14 +13,9 @@ import yaml
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.standing_clock import Then
-from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, LEASE, NAMESPACE, PODS, RULE, SLICES
+from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, LEASE, NAMESPACE, PODS, RULE, SLICES, StatusRunner
 from webhook.commands.status import command as status
 from webhook.commands.status import run as running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.unit.commands.status_runner import StatusRunner
 
 GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
@@ -32,7 +27,7 @@ SERVED = ("resourceslices", "resourceclaims", "devicetaintrules")
 
 
 @pytest.fixture
-def api_server(run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+def live(run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusRunner]:
     monkeypatch.setattr(running, "datetime", Then)
     tables = ApiServer()
     tables.collections = {
@@ -45,7 +40,8 @@ def api_server(run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch) -> Ite
     }
     tables.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED]}}
     with serving(tables, run_status.folder):
-        yield tables
+        run_status.server = tables
+        yield run_status
 
 
 def values(run_status: StatusRunner, *words: str) -> Any:
@@ -53,55 +49,45 @@ def values(run_status: StatusRunner, *words: str) -> Any:
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_a_cluster_says_what_its_dump_says(
-    forgetful: bool,  # noqa: FBT001 -- a parameter
-    api_server: ApiServer,
-    run_status: StatusRunner,
-) -> None:
-    api_server.forgetful = forgetful
-    live, dumped = values(run_status), run_status.values("--pods")
-    assert live.pop("server").startswith("http://127.0.0.1:")
-    assert (live.pop("source"), dumped.pop("source"), dumped.pop("server")) == ("cluster", "dump", None)
-    assert live == dumped
-    assert api_server.sent == []
+def test_a_cluster_says_what_its_dump_says(live: StatusRunner, *, forgetful: bool) -> None:
+    live.server.forgetful = forgetful
+    found, dumped = values(live), live.values("--pods")
+    assert found.pop("server").startswith("http://127.0.0.1:")
+    assert (found.pop("source"), dumped.pop("source"), dumped.pop("server")) == ("cluster", "dump", None)
+    assert found == dumped
+    assert live.server.sent == []
 
 
-def test_policy_is_that_of_the_config_map_unless_a_file_is_given(
-    api_server: ApiServer, run_status: StatusRunner
-) -> None:
+def test_policy_is_that_of_the_config_map_unless_a_file_is_given(live: StatusRunner) -> None:
     policy = yaml.safe_dump({**HEADER, "inTreeEvictor": "absent"})
     meta = {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"}
-    api_server.objects[CONFIG_MAP] = {"metadata": meta, "data": {"policy.yaml": policy}}
-    assert values(run_status)["worker"]["inTree"] == "absent"
-    api_server.asked.clear()
-    (run_status.folder / "own.yaml").write_text(yaml.safe_dump(HEADER))
-    assert values(run_status, "--policy", "own.yaml")["worker"]["inTree"] == "active"
-    assert CONFIG_MAP not in api_server.asked
+    live.server.objects[CONFIG_MAP] = {"metadata": meta, "data": {"policy.yaml": policy}}
+    assert values(live)["worker"]["inTree"] == "absent"
+    live.server.asked.clear()
+    (live.folder / "own.yaml").write_text(yaml.safe_dump(HEADER))
+    assert values(live, "--policy", "own.yaml")["worker"]["inTree"] == "active"
+    assert CONFIG_MAP not in live.server.asked
 
 
-def test_one_connection_and_the_lease_of_the_worker(api_server: ApiServer, run_status: StatusRunner) -> None:
-    api_server.objects[LEASE_PATH] = LEASE
-    worker = values(run_status)["worker"]
+def test_one_connection_and_the_lease_of_the_worker(live: StatusRunner) -> None:
+    live.server.objects[LEASE_PATH] = LEASE
+    worker = values(live)["worker"]
     assert (worker["mode"], worker["inTree"], worker["modeGuessed"]) == ("observe", "absent", False)
-    assert (api_server.connections, api_server.asked.count(LEASE_PATH)) == (1, 1)
+    assert (live.server.connections, live.server.asked.count(LEASE_PATH)) == (1, 1)
 
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": ""}, {"renewTime": "2026-06-01T11:50:00.000000Z"}], ids=str)
-def test_lease_that_no_one_holds_or_renews_is_no_worker(
-    spec: dict[str, Any], api_server: ApiServer, run_status: StatusRunner
-) -> None:
+def test_lease_that_no_one_holds_or_renews_is_no_worker(spec: dict[str, Any], live: StatusRunner) -> None:
     """The conditions on rules are those of a worker that is gone."""
-    api_server.objects[LEASE_PATH] = {**LEASE, "spec": {**LEASE["spec"], **spec}}
-    found = values(run_status)
+    live.server.objects[LEASE_PATH] = {**LEASE, "spec": {**LEASE["spec"], **spec}}
+    found = values(live)
     assert (found["worker"]["mode"], found["worker"]["runs"]) == ("observe", False)
     assert "nothing: no eviction worker is known" in {each["waitsFor"]["message"] for each in found["pods"]}
 
 
-def test_without_permission_to_read_the_lease_the_conditions_decide(
-    api_server: ApiServer, run_status: StatusRunner
-) -> None:
-    api_server.objects[LEASE_PATH] = 403
-    found = values(run_status)
+def test_without_permission_to_read_the_lease_the_conditions_decide(live: StatusRunner) -> None:
+    live.server.objects[LEASE_PATH] = 403
+    found = values(live)
     assert (found["worker"]["mode"], found["worker"]["modeGuessed"]) == ("delegated", True)
     assert found["notes"][0].startswith("no permission to read the worker's Lease, so its mode is not known: ")
 
@@ -119,68 +105,49 @@ def test_without_permission_to_read_the_lease_the_conditions_decide(
         (BUDGETS, "PodDisruptionBudget", "so pods are shown as due that a disruption budget blocks"),
     ],
 )
-def test_without_permission_it_says_what_is_unknown(
-    path: str, kind: str, note: str, api_server: ApiServer, run_status: StatusRunner
-) -> None:
-    del api_server.collections[path]
-    api_server.objects[path] = 403
-    found = values(run_status)
+def test_without_permission_it_says_what_is_unknown(path: str, kind: str, note: str, live: StatusRunner) -> None:
+    del live.server.collections[path]
+    live.server.objects[path] = 403
+    found = values(live)
     assert found["missing"] == [kind]
     (only,) = found["notes"]
     assert only.startswith(f"no permission to read {path.rpartition('/')[2]}, {note}")
     assert found["taints"][0]["reported"]["evicted"] == 2
 
 
-def test_without_permission_to_read_the_policy_the_built_in_one_is_used(
-    api_server: ApiServer, run_status: StatusRunner
-) -> None:
-    api_server.objects[CONFIG_MAP] = 403
-    assert values(run_status)["notes"][0].startswith("no permission to read the policy, so the built-in one is used: ")
+def test_without_permission_to_read_the_policy_the_built_in_one_is_used(live: StatusRunner) -> None:
+    live.server.objects[CONFIG_MAP] = 403
+    assert values(live)["notes"][0].startswith("no permission to read the policy, so the built-in one is used: ")
 
 
-def test_without_permission_to_read_rules_there_is_no_status(api_server: ApiServer, run_status: StatusRunner) -> None:
-    del api_server.collections[RULES]
-    api_server.objects[RULES] = 403
-    code, output, error = run_status(*ASK, dump=None)
+def test_without_permission_to_read_rules_there_is_no_status(live: StatusRunner) -> None:
+    del live.server.collections[RULES]
+    live.server.objects[RULES] = 403
+    code, output, error = live(*ASK, dump=None)
     assert (code, output) == (2, "")
     assert "devicetaintrules" in error
 
 
-def test_rules_that_are_not_served_leave_taints_in_slices(api_server: ApiServer, run_status: StatusRunner) -> None:
-    api_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in SERVED[:2]]}
-    found = values(run_status)
+def test_rules_that_are_not_served_leave_taints_in_slices(live: StatusRunner) -> None:
+    live.server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in SERVED[:2]]}
+    found = values(live)
     assert found["notes"] == ["the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"]
     assert [each["kind"] for each in found["taints"]] == ["Driver"]
 
 
-def test_claims_that_are_not_served_are_an_error(api_server: ApiServer, run_status: StatusRunner) -> None:
-    api_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": "devicetaintrules"}, {"name": "resourceslices"}]}
-    code, _, error = run_status(*ASK, dump=None)
+def test_claims_that_are_not_served_are_an_error(live: StatusRunner) -> None:
+    live.server.objects[f"{GROUP}/v1"] = {"resources": [{"name": "devicetaintrules"}, {"name": "resourceslices"}]}
+    code, _, error = live(*ASK, dump=None)
     assert (code, "resourceclaims.resource.k8s.io is not served in v1, v1beta2, v1beta1" in error) == (2, True)
 
 
-def test_object_that_cannot_be_read_is_an_error(api_server: ApiServer, run_status: StatusRunner) -> None:
-    api_server.collections[BUDGETS] = [{"metadata": {"name": "odd", "namespace": "ml"}, "spec": {"selector": 7}}]
-    code, _, error = run_status(*ASK, dump=None)
+def test_object_that_cannot_be_read_is_an_error(live: StatusRunner) -> None:
+    live.server.collections[BUDGETS] = [{"metadata": {"name": "odd", "namespace": "ml"}, "spec": {"selector": 7}}]
+    code, _, error = live(*ASK, dump=None)
     assert (code, "ml/odd cannot be read: spec.selector" in error) == (2, True)
 
 
 # --- watching -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What happens between two looks; then the user interrupts."""
-    left: list[Callable[[], None]] = []
-
-    def sleep(seconds: float) -> None:
-        assert seconds == 7
-        if not left:
-            raise KeyboardInterrupt
-        left.pop(0)()
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    return left
 
 
 def watched(run_status: StatusRunner, *words: str) -> str:
@@ -189,55 +156,48 @@ def watched(run_status: StatusRunner, *words: str) -> str:
     return run_status.capsys.readouterr().out
 
 
-def test_watched_json_is_one_document_a_line(
-    api_server: ApiServer, run_status: StatusRunner, rounds: list[Callable[[], None]]
-) -> None:
-    rounds.append(lambda: api_server.collections.update({RULES: [bare(IDLE)]}))
-    first, second = [json.loads(line) for line in watched(run_status, "-o", "json").splitlines()]
+def test_watched_json_is_one_document_a_line(live: StatusRunner, rounds: list[Callable[[], None]]) -> None:
+    rounds.append(lambda: live.server.collections.update({RULES: [bare(IDLE)]}))
+    first, second = [json.loads(line) for line in watched(live, "-o", "json").splitlines()]
     assert [[each["name"] for each in found["taints"]][:-1] for found in (first, second)] == [
         ["firmware", "idle"],
         ["idle"],
     ]
-    documents = yaml.safe_load_all(watched(run_status, "-o", "yaml"))
+    documents = yaml.safe_load_all(watched(live, "-o", "yaml"))
     assert [[each["name"] for each in found["taints"]][:-1] for found in documents] == [["idle"]]
 
 
-def test_rule_that_is_gone_while_it_is_watched_is_a_note(
-    api_server: ApiServer, run_status: StatusRunner, rounds: list[Callable[[], None]]
-) -> None:
-    rounds.append(lambda: api_server.collections.update({RULES: [bare(IDLE)]}))
-    output = watched(run_status, "firmware")
+def test_rule_that_is_gone_while_it_is_watched_is_a_note(live: StatusRunner, rounds: list[Callable[[], None]]) -> None:
+    rounds.append(lambda: live.server.collections.update({RULES: [bare(IDLE)]}))
+    output = watched(live, "firmware")
     assert output.count("note: firmware is gone\n") == 1
     assert "\x1b" not in output
 
 
 def test_last_answer_stays_while_the_cluster_does_not_answer(
-    api_server: ApiServer, run_status: StatusRunner, rounds: list[Callable[[], None]]
+    live: StatusRunner, rounds: list[Callable[[], None]]
 ) -> None:
-    discovery = api_server.objects[f"{GROUP}/v1"]
+    discovery = live.server.objects[f"{GROUP}/v1"]
 
     def break_down() -> None:
-        api_server.objects[f"{GROUP}/v1"] = 500
+        live.server.objects[f"{GROUP}/v1"] = 500
 
-    rounds += [break_down, break_down, lambda: api_server.objects.update({f"{GROUP}/v1": discovery})]
-    documents = [json.loads(line) for line in watched(run_status, "-o", "json").splitlines()]
+    rounds += [break_down, break_down, lambda: live.server.objects.update({f"{GROUP}/v1": discovery})]
+    documents = [json.loads(line) for line in watched(live, "-o", "json").splitlines()]
     assert [len(found["notes"]) for found in documents] == [0, 1, 1, 0]
     assert documents[1]["notes"][0].startswith("this is the last answer, because the cluster cannot be read now: ")
     assert documents[1]["taints"] == documents[0]["taints"]
 
 
-@pytest.mark.usefixtures("api_server")
 def test_a_terminal_is_cleared_once_and_then_overwritten(
-    run_status: StatusRunner,
-    rounds: list[Callable[[], None]],
-    monkeypatch: pytest.MonkeyPatch,
+    live: StatusRunner, rounds: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     rounds.append(lambda: None)
-    output = watched(run_status, "--color", "never")
+    output = watched(live, "--color", "never")
     assert output.startswith("\x1b[2J\x1b[H")
     assert (output.count("\x1b[2J"), output.count("\x1b[H"), output.count("firmware")) == (1, 2, 2)
-    assert "\x1b" not in watched(run_status, "-o", "json")
+    assert "\x1b" not in watched(live, "-o", "json")
 
 
 def test_screen_is_overwritten_line_by_line() -> None:
@@ -251,7 +211,7 @@ def test_what_does_not_fit_on_the_screen_is_counted() -> None:
     assert "more" not in running.framed("1\n2\n3\n4\n", 5)
 
 
-@pytest.mark.usefixtures("api_server")
+@pytest.mark.usefixtures("live")
 def test_watching_ends_when_the_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "write_more", lambda _, **__: 0)
     assert status.run([*ASK, "--watch"]) == 0

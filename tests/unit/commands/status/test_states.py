@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,23 +14,15 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from webhook.api.claims import Consumer
 from webhook.api.meta import LabelRequirement, LabelSelector, ObjectMeta
 from webhook.api.pods import ALL, DisruptionBudget, Owner, Pod, PodClaim, PodGroup
-from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector
+from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector, DeviceTaintRule
 from webhook.commands.shared.objects import HeldNamespace, StatusObjects
-from webhook.commands.status.report import lines_of
-from webhook.commands.status.views import PodState, StatusSettings, WaitKind, mode_by_conditions
+from webhook.commands.status.report import TaintLine, lines_of
+from webhook.commands.status.views import PodState, PodStatus, StatusSettings, WaitKind, mode_by_conditions
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.pools import Evictor
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.commands.status.report import TaintLine
-    from webhook.commands.status.views import PodStatus
 
 AGO = NOW - timedelta(minutes=5)
 WEB: Mapping[str, str] = {"app": "web"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,12 +14,9 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from webhook.api.pods import Pod
 from webhook.commands.shared.objects import StatusObjects
 from webhook.commands.status.report import lines_of
-from webhook.commands.status.views import PodState, StatusSettings, WaitKind
+from webhook.commands.status.views import PodState, PodStatus, StatusSettings, WaitKind
 from webhook.eviction.modes import InTree, Mode
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow
-
-if TYPE_CHECKING:
-    from webhook.commands.status.views import PodStatus
 
 WEB = (("app", "web"),)
 

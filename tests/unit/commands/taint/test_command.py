@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
-from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on, status
+from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, VerbRunner, rule_on, status
 from tests.unit.commands.standing_clock import Then
 from webhook.commands import taint
-
-if TYPE_CHECKING:
-    from tests.unit.commands.rule_server import RuleServer, VerbRunner
 
 GPU = "gpu.example.com/node-0/gpu-0"
 SPEC = f"{ECC}=double-bit:NoSchedule"
@@ -26,21 +23,21 @@ TEXT = "v1 devices=2 claims=2 pods=2 namespaces=1 of=abcdefgh234567yz"
 REFUSAL = 'hits 2 pods; narrow the selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{}"'
 
 
-def sent(rule_server: RuleServer) -> list[tuple[str, str, Any]]:
-    found, rule_server.sent = rule_server.sent, []
+def sent(verb: VerbRunner) -> list[tuple[str, str, Any]]:
+    found, verb.server.sent = verb.server.sent, []
     return found
 
 
-def test_rule_for_a_device(verb: VerbRunner, rule_server: RuleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_for_a_device(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taint, "datetime", Then)
-    rule_server.warnings = ['keeps 1 device from \\"being\\" allocated']
+    verb.server.warnings = ['keeps 1 device from \\"being\\" allocated']
     words = ["taint", GPU, "--for", "2h", SPEC, "--evict", "--reason", "OPS-7"]
     assert verb(*words) == (
         0,
         f"{GPU} tainted by {FULL_NAME}\n",
         'Warning: keeps 1 device from "being" allocated\n',
     )
-    ((method, target, rule),) = sent(rule_server)
+    ((method, target, rule),) = sent(verb)
     assert (method, target) == ("POST", f"{RULES}?fieldManager=kubectl-dtaint")
     assert rule == {
         "apiVersion": "resource.k8s.io/v1",
@@ -61,57 +58,55 @@ def test_rule_for_a_device(verb: VerbRunner, rule_server: RuleServer, monkeypatc
 
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1alpha3"])
-def test_rule_is_of_the_newest_version_that_is_served(version: str, verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.objects = {
+def test_rule_is_of_the_newest_version_that_is_served(version: str, verb: VerbRunner) -> None:
+    verb.server.objects = {
         f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED[:2]]},
         f"{GROUP}/{version}": {"resources": [{"name": "devicetaintrules"}]},
     }
-    rule_server.collections[f"{GROUP}/{version}/devicetaintrules"] = []
+    verb.server.collections[f"{GROUP}/{version}/devicetaintrules"] = []
     verb.output("taint", GPU, SPEC)
-    ((_, target, rule),) = sent(rule_server)
+    ((_, target, rule),) = sent(verb)
     assert (target.partition("?")[0], rule["apiVersion"]) == (
         f"{GROUP}/{version}/devicetaintrules",
         f"resource.k8s.io/{version}",
     )
 
 
-def test_rules_that_are_not_served_are_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.objects = {f"{GROUP}/v1": {"resources": []}}
+def test_rules_that_are_not_served_are_an_error(verb: VerbRunner) -> None:
+    verb.server.objects = {f"{GROUP}/v1": {"resources": []}}
     text = 'error: the server doesn\'t have a resource type "devicetaintrules" (feature gate DRADeviceTaints)\n'
     assert verb("taint", GPU, SPEC) == (1, "", text)
 
 
-def test_several_devices_and_taints_are_several_rules_after_a_dry_run_of_all(
-    verb: VerbRunner, rule_server: RuleServer
-) -> None:
+def test_several_devices_and_taints_are_several_rules_after_a_dry_run_of_all(verb: VerbRunner) -> None:
     output = verb.output("taint", GPU, "gpu.example.com/node-0/gpu-1", "a:None", "b:None")
-    assert len(output.splitlines()) == len(rule_server.rules) == 4
-    assert ["dryRun" in target for _, target, _ in sent(rule_server)] == [True] * 4 + [False] * 4
+    assert len(output.splitlines()) == len(verb.server.rules) == 4
+    assert ["dryRun" in target for _, target, _ in sent(verb)] == [True] * 4 + [False] * 4
 
 
-def test_none_of_several_rules_is_written_if_one_is_refused(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.refusals = [status(403, "Forbidden", "the first is not yours")]
+def test_none_of_several_rules_is_written_if_one_is_refused(verb: VerbRunner) -> None:
+    verb.server.refusals = [status(403, "Forbidden", "the first is not yours")]
     code, output, error = verb("taint", GPU, "a:None", "b:None")
-    assert (code, output, rule_server.rules) == (1, "", {})
+    assert (code, output, verb.server.rules) == (1, "", {})
     assert error == "Error from server (Forbidden): the first is not yours\nNo rule was written.\n"
 
 
 @pytest.mark.parametrize("where", ["gpu.example.com", "gpu.example.com/node-0"])
-def test_more_than_a_device_is_tainted_with_all_only(where: str, verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_more_than_a_device_is_tainted_with_all_only(where: str, verb: VerbRunner) -> None:
     code, _, error = verb("taint", where, SPEC)
-    assert (code, rule_server.sent) == (2, [])
+    assert (code, verb.server.sent) == (2, [])
     assert f"{where} is more than one device: pass --all to taint every device of it" in error
     verb.output("taint", where, SPEC, "--all")
-    ((_, _, rule),) = sent(rule_server)
+    ((_, _, rule),) = sent(verb)
     assert "/".join(rule["spec"]["deviceSelector"].values()) == where
 
 
 @pytest.mark.parametrize("words", [["--node", "node-1"], ["-l", "pool=a100"], ["--node=node-1", "gpu.example.com"]])
-def test_devices_of_a_node_are_its_pools(words: list[str], verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_devices_of_a_node_are_its_pools(words: list[str], verb: VerbRunner) -> None:
     assert verb.output("taint", *words, SPEC).startswith("gpu.example.com/node-1 tainted by ")
-    ((_, _, rule),) = sent(rule_server)
+    ((_, _, rule),) = sent(verb)
     assert rule["spec"]["deviceSelector"] == {"driver": "gpu.example.com", "pool": "node-1"}
-    asked = [each for each in rule_server.asked if each.startswith(NODES)]
+    asked = [each for each in verb.server.asked if each.startswith(NODES)]
     assert ["labelSelector=pool%3Da100" in each for each in asked] == ([True] if words[0] == "-l" else [])
 
 
@@ -124,8 +119,8 @@ def test_node_without_devices_is_an_error(verb: VerbRunner) -> None:
     assert verb(*words)[::2] == (1, f"error: nic.example.com has {NONE_OF_ITS_OWN}\n")
 
 
-def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRunner, rule_server: RuleServer) -> None:
-    slices = rule_server.collections[f"{GROUP}/v1/resourceslices"]
+def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRunner) -> None:
+    slices = verb.server.collections[f"{GROUP}/v1/resourceslices"]
     for number, each in enumerate(slices):
         each["spec"]["pool"] = {"name": "shared", "generation": 1, "resourceSliceCount": 2}
         each["spec"]["devices"] = [{"name": f"gpu-{number}"}]
@@ -153,20 +148,20 @@ SHARED = {
     ],
 )
 def test_idle_node_that_only_shares_devices_is_not_called_unknown(
-    words: list[str], error: str, verb: VerbRunner, rule_server: RuleServer
+    words: list[str], error: str, verb: VerbRunner
 ) -> None:
     """Nothing could be tainted without closing it for the other nodes."""
-    (first, _) = rule_server.collections[f"{GROUP}/v1/resourceslices"]
+    (first, _) = verb.server.collections[f"{GROUP}/v1/resourceslices"]
     del first["spec"]["nodeName"]
     first["spec"] |= {"pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": SHARED}
-    rule_server.collections[f"{GROUP}/v1/resourceslices"] = [first]
+    verb.server.collections[f"{GROUP}/v1/resourceslices"] = [first]
     for name in ("taint", "untaint"):
         assert verb(name, *words, SPEC) == (1, "", f"error: {error}\n")
-    assert rule_server.sent == []
+    assert verb.server.sent == []
 
 
-def test_node_is_not_called_unknown_where_all_nodes_can_use_a_device(verb: VerbRunner, rule_server: RuleServer) -> None:
-    (first, _) = rule_server.collections[f"{GROUP}/v1/resourceslices"]
+def test_node_is_not_called_unknown_where_all_nodes_can_use_a_device(verb: VerbRunner) -> None:
+    (first, _) = verb.server.collections[f"{GROUP}/v1/resourceslices"]
     del first["spec"]["nodeName"]
     first["spec"]["allNodes"] = True
     error = "error: no driver publishes devices of nodes node-9 alone\n"
@@ -176,19 +171,17 @@ def test_node_is_not_called_unknown_where_all_nodes_can_use_a_device(verb: VerbR
 @pytest.mark.parametrize(
     "where", ["gpu.exmaple.com", "gpu.example.com/nod-0", "gpu.example.com/node-0/gpu-7", "nic.io/x/y"]
 )
-def test_device_that_is_not_there_is_an_error_unless_it_is_expected(
-    where: str, verb: VerbRunner, rule_server: RuleServer
-) -> None:
+def test_device_that_is_not_there_is_an_error_unless_it_is_expected(where: str, verb: VerbRunner) -> None:
     words = ["taint", where, GPU, SPEC, "--all"]
     text = f"error: no driver publishes {where}, and no allocation holds it\n"
     assert verb(*words) == (1, "", text)
-    assert rule_server.sent == []
+    assert verb.server.sent == []
     verb.output(*words, "--missing-ok")
-    assert len(rule_server.rules) == 2
+    assert len(verb.server.rules) == 2
 
 
-def test_device_that_only_an_allocation_has_can_be_tainted(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.collections[f"{GROUP}/v1/resourceclaims"] = [bare(used("a", "gone/gpu-7"))]
+def test_device_that_only_an_allocation_has_can_be_tainted(verb: VerbRunner) -> None:
+    verb.server.collections[f"{GROUP}/v1/resourceclaims"] = [bare(used("a", "gone/gpu-7"))]
     verb.output("taint", "gpu.example.com/gone/gpu-7", SPEC)
     assert verb("taint", "gpu.example.com/gone/gpu-8", SPEC)[0] == 1
 
@@ -201,31 +194,28 @@ def test_node_is_named_as_kubectl_does(words: list[str], verb: VerbRunner) -> No
     assert verb.output("taint", *words, SPEC).startswith("gpu.example.com/node-1 tainted by ")
 
 
-def test_one_of_several_names_that_is_wrong_is_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_one_of_several_names_that_is_wrong_is_an_error(verb: VerbRunner) -> None:
     for words in (["--node=node-0", "--node=node-9"], ["--node=node-0", "gpu.example.com", "nic.example.com"]):
         assert verb("taint", *words, SPEC)[0] == 1
-    assert verb("taint", GPU, f"{ECC}=a:NoSchedule", f"{ECC}=b:NoSchedule")[0] == 2
-    assert rule_server.sent == []
+    assert verb.server.sent == []
 
 
 # --- a taint that is there already --------------------------------------------------------------
 
 
-def test_same_key_and_effect_is_an_error_as_in_kubectl(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.keep(rule_on("firmware"))
+def test_same_key_and_effect_is_an_error_as_in_kubectl(verb: VerbRunner) -> None:
+    verb.server.keep(rule_on("firmware"))
     text = f"error: {GPU} already has {ECC} taint(s) with same effect(s) and --overwrite is false (rule firmware)\n"
     assert verb("taint", GPU, SPEC) == (1, "", text)
-    assert rule_server.sent == []
+    assert verb.server.sent == []
     verb.output("taint", GPU, f"{ECC}:None")
 
 
-def test_overwrite_changes_the_value_and_the_annotations_that_are_given(
-    verb: VerbRunner, rule_server: RuleServer
-) -> None:
-    rule_server.keep(rule_on("firmware", annotations={"example.com/own": "stays", "devicetaint.io/description": "old"}))
+def test_overwrite_changes_the_value_and_the_annotations_that_are_given(verb: VerbRunner) -> None:
+    verb.server.keep(rule_on("firmware", annotations={"example.com/own": "stays", "devicetaint.io/description": "old"}))
     output = verb.output("taint", GPU, SPEC, "--overwrite", "--reason", "new")
     assert output == f"{GPU} modified by devicetaintrule.resource.k8s.io/firmware\n"
-    ((method, target, rule),) = sent(rule_server)
+    ((method, target, rule),) = sent(verb)
     assert (method, target) == ("PUT", f"{RULES}/firmware?fieldManager=kubectl-dtaint")
     assert rule["metadata"]["annotations"] == {"example.com/own": "stays", "devicetaint.io/description": "new"}
     assert rule["metadata"]["resourceVersion"] == "5"
@@ -244,10 +234,10 @@ OWNED = {
 }
 
 
-def test_rule_of_a_controller_is_not_overwritten(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.keep(rule_on("recall-1", ownerReferences=[{**OWNED, "name": "recall\n"}]))
+def test_rule_of_a_controller_is_not_overwritten(verb: VerbRunner) -> None:
+    verb.server.keep(rule_on("recall-1", ownerReferences=[{**OWNED, "name": "recall\n"}]))
     code, _, error = verb("taint", GPU, SPEC, "--overwrite")
-    assert (code, rule_server.sent) == (1, [])
+    assert (code, verb.server.sent) == (1, [])
     text = "rule recall-1 belongs to ResourceSlicePatch recall\\n: change or delete that"
     assert error == f"error: {GPU} has {ECC}: {text}\n"
 
@@ -255,33 +245,31 @@ def test_rule_of_a_controller_is_not_overwritten(verb: VerbRunner, rule_server: 
 # --- confirmation -------------------------------------------------------------------------------
 
 
-def test_refusal_with_a_code_says_what_to_run(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.refusals = [status(403, "Forbidden", REFUSAL.format(TEXT))]
+def test_refusal_with_a_code_says_what_to_run(verb: VerbRunner) -> None:
+    verb.server.refusals = [status(403, "Forbidden", REFUSAL.format(TEXT))]
     code, output, error = verb("taint", GPU, SPEC, "--dry-run=server")
     assert (code, output) == (1, "")
     command = f"kubectl dtaint taint {GPU} {SPEC} '--confirm={TEXT}'"
     assert error.endswith(f"To confirm exactly this impact, run:\n\n  {command}\n")
     assert error.startswith("Error from server (Forbidden): hits 2 pods; narrow the selector")
     verb.output(*shlex.split(command)[2:])
-    *_, (_, _, rule) = sent(rule_server)
+    *_, (_, _, rule) = sent(verb)
     assert rule["metadata"]["annotations"] == {"devicetaint.io/confirm-impact": TEXT}
 
 
-def test_rules_that_were_written_before_another_was_refused_do_not_stand_in_the_way(
-    verb: VerbRunner, rule_server: RuleServer
-) -> None:
+def test_rules_that_were_written_before_another_was_refused_do_not_stand_in_the_way(verb: VerbRunner) -> None:
     """The window of the guard counts what is written, and no dry runs."""
     fine = (200, {"kind": "DeviceTaintRule"})
-    rule_server.refusals = [fine, fine]
-    rule_server.refusals.append(status(403, "Forbidden", REFUSAL.format(TEXT)))
+    verb.server.refusals = [fine, fine]
+    verb.server.refusals.append(status(403, "Forbidden", REFUSAL.format(TEXT)))
     code, output, error = verb("taint", GPU, "a:None", "b:None")
-    assert (code, len(output.splitlines()), len(rule_server.rules)) == (1, 1, 1)
+    assert (code, len(output.splitlines()), len(verb.server.rules)) == (1, 1, 1)
     assert "No rule was written" not in error
     command = shlex.split(error.splitlines()[-1])
     assert command[:-1] == ["kubectl", "dtaint", "taint", GPU, "a:None", "b:None"]
     output = verb.output(*command[2:])
     assert [line.split()[1] for line in output.splitlines()] == ["tainted", "already"]
-    assert len(rule_server.rules) == 2
+    assert len(verb.server.rules) == 2
 
 
 def test_text_for_a_rule_that_is_not_written_is_wrong_usage(verb: VerbRunner) -> None:
@@ -292,9 +280,9 @@ def test_text_for_a_rule_that_is_not_written_is_wrong_usage(verb: VerbRunner) ->
 # --- dry runs and output ------------------------------------------------------------------------
 
 
-def test_client_dry_run_sends_nothing(verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_client_dry_run_sends_nothing(verb: VerbRunner) -> None:
     assert verb.output("taint", GPU, SPEC, "--dry-run=client") == f"{GPU} tainted by {FULL_NAME} (dry run)\n"
-    assert rule_server.sent == []
+    assert verb.server.sent == []
 
 
 def test_client_dry_run_needs_no_cluster(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,10 +294,10 @@ def test_client_dry_run_needs_no_cluster(verb: VerbRunner, monkeypatch: pytest.M
     assert (code, error.startswith("kubectl dtaint taint: no cluster: ")) == (2, True)
 
 
-def test_server_dry_run_is_judged_and_not_kept(verb: VerbRunner, rule_server: RuleServer) -> None:
+def test_server_dry_run_is_judged_and_not_kept(verb: VerbRunner) -> None:
     assert verb.output("taint", GPU, SPEC, "--dry-run=server") == f"{GPU} tainted by {FULL_NAME} (server dry run)\n"
-    ((_, target, _),) = sent(rule_server)
-    assert (target.endswith("dryRun=All"), rule_server.rules) == (True, {})
+    ((_, target, _),) = sent(verb)
+    assert (target.endswith("dryRun=All"), verb.server.rules) == (True, {})
 
 
 def test_rules_are_printed_as_kubectl_prints_objects(verb: VerbRunner) -> None:
@@ -323,33 +311,11 @@ def test_rules_are_printed_as_kubectl_prints_objects(verb: VerbRunner) -> None:
 # --- mistakes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ([], "a taint such as key=value:NoSchedule is required"),
-        ([GPU], "a taint such as key=value:NoSchedule is required"),
-        ([SPEC], "a device such as gpu.example.com/node-7/gpu-0 is required, or --node"),
-        ([GPU, "ecc:NoShedule"], "invalid taint effect: 'NoShedule'; device taints have NoSchedule, NoExecute, None"),
-        ([GPU, "ecc-"], f"ecc- removes a taint: run kubectl dtaint untaint {GPU} ecc-"),
-        ([GPU, "ecc:NoExecute", "--evict"], "--evict goes with effect NoSchedule, not NoExecute"),
-        (["GPU", SPEC], "'GPU' must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE"),
-        ([GPU, SPEC, "--node", "node-0"], "with --node or --selector only drivers can be named"),
-        (["--node", "a", "-l", "b", SPEC], "--node and --selector may not be given together"),
-        ([GPU, SPEC, "--for", "soon"], "'soon' must be a whole number with a unit"),
-        ([GPU, SPEC, "--dry-run", "all"], "invalid choice: 'all'"),
-    ],
-)
-def test_mistakes_are_wrong_usage(words: list[str], complaint: str, verb: VerbRunner, rule_server: RuleServer) -> None:
-    code, output, error = verb("taint", *words)
-    assert (code, output, rule_server.asked) == (2, "", [])
-    assert complaint in error
-
-
-def test_without_permission_kubectls_words_are_used(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.forbidden.add(RULES)
+def test_without_permission_kubectls_words_are_used(verb: VerbRunner) -> None:
+    verb.server.forbidden.add(RULES)
     assert verb("taint", GPU, SPEC) == (1, "", "Error from server (Forbidden): devicetaintrules is forbidden\n")
 
 
-def test_a_refusal_cannot_steer_the_terminal(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.refusals = [status(403, "Forbidden", "no:\n\x1b[2J is not for you")]
+def test_a_refusal_cannot_steer_the_terminal(verb: VerbRunner) -> None:
+    verb.server.refusals = [status(403, "Forbidden", "no:\n\x1b[2J is not for you")]
     assert verb("taint", GPU, SPEC)[2] == "Error from server (Forbidden): no:\n\\x1b[2J is not for you\n"

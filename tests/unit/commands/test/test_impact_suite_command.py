@@ -6,21 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.builders import (
-    NOW,
-    NOW_TEXT,
-    make_claim,
-    make_device,
-    make_pod,
-    make_rule,
-    make_slice,
-    make_taint,
-)
+from tests.builders import NOW, NOW_TEXT, make_claim, make_device, make_pod, make_rule, make_slice, make_taint
 from tests.unit.commands.impact_suites import (
     CLUSTER,
     DANA,
@@ -37,9 +29,6 @@ from tests.unit.commands.impact_suites import (
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.commands.test import command as suite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Cases = Callable[..., list[dict[str, Any]]]
 
@@ -77,22 +66,18 @@ NODE = {"devices": 2, "claims": 1, "pods": 1, "namespaces": 1}
 ALL = {"devices": 8, "claims": 4, "pods": 4, "namespaces": 1}
 LATER = format_time(NOW + timedelta(hours=1))
 
-PASSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "what is under the limits is allowed, and its figures are no warning": (
-        case(on(0), "allowed", impact=NODE, reasons=[], rules=[], message="selects 2 devices"),
-        {},
+PASSING: dict[str, Any] = {
+    "what is under the limits is allowed, and its figures are no warning": case(
+        on(0), "allowed", impact=NODE, reasons=[], rules=[], message="selects 2 devices"
     ),
-    "what is over a limit is denied": (
-        case(
-            everywhere(),
-            "denied",
-            impact=ALL,
-            reasons=["limit:pods"],
-            rules=["impact"],
-            field="spec.deviceSelector",
-            message="the limit is 2 pods",
-        ),
-        {},
+    "what is over a limit is denied": case(
+        everywhere(),
+        "denied",
+        impact=ALL,
+        reasons=["limit:pods"],
+        rules=["impact"],
+        field="spec.deviceSelector",
+        message="the limit is 2 pods",
     ),
     "several limits are several reasons": (
         case(everywhere(), "denied", reasons=["limit:devices", "limit:pods"]),
@@ -102,23 +87,11 @@ PASSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         case(everywhere("NoSchedule"), "denied", reasons=["limit:devices"]),
         {"policy": policy(limits=[{"devices": "99%"}])},
     ),
-    "the requester's limits hold": (case(on(0), "allowed", OPERATOR, reasons=[]), {}),
-    "and they hold for that requester only": (
-        case(everywhere(), "denied", OPERATOR, reasons=["limit:devices"]),
-        {},
-    ),
-    "effect None hits nothing, and says what it would hit": (
-        case(everywhere("None"), "allowed", impact=ALL, reasons=[]),
-        {},
-    ),
-    "NoSchedule evicts nobody": (
-        case(everywhere("NoSchedule"), "allowed", impact={"devices": 8, "pods": 0}, reasons=[]),
-        {},
-    ),
-    "our eviction counts like NoExecute": (
-        case(on(0, "NoSchedule", evict=True), "allowed", impact=NODE, reasons=[]),
-        {},
-    ),
+    "the requester's limits hold": case(on(0), "allowed", OPERATOR, reasons=[]),
+    "and they hold for that requester only": case(everywhere(), "denied", OPERATOR, reasons=["limit:devices"]),
+    "effect None hits nothing, and says what it would hit": case(everywhere("None"), "allowed", impact=ALL, reasons=[]),
+    "NoSchedule evicts nobody": case(everywhere("NoSchedule"), "allowed", impact={"devices": 8, "pods": 0}, reasons=[]),
+    "our eviction counts like NoExecute": case(on(0, "NoSchedule", evict=True), "allowed", impact=NODE, reasons=[]),
     "a policy that only warns makes a warning of it": (
         case(everywhere(), "warned", reasons=["limit:pods"], rules=["impact"]),
         {"policy": policy(mode="warn")},
@@ -127,9 +100,8 @@ PASSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         case(everywhere(), "allowed", reasons=[], rules=[]),
         {"policy": policy(mode="off")},
     ),
-    "breaking the glass leaves a warning": (
-        case(everywhere(), "warned", {"username": "olga", "groups": ["oncall"]}, reasons=["limit:pods"]),
-        {},
+    "breaking the glass leaves a warning": case(
+        everywhere(), "warned", {"username": "olga", "groups": ["oncall"]}, reasons=["limit:pods"]
     ),
     "a protected namespace": (
         case(on(7), "denied", reasons=["protected"], impact=NODE),
@@ -160,76 +132,52 @@ PASSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             },
         },
     ),
-    "an empty selector": (
-        case(make_rule(selector={}, taint=make_taint(effect="NoSchedule")), "denied", reasons=["empty-selector"]),
-        {},
+    "an empty selector": case(
+        make_rule(selector={}, taint=make_taint(effect="NoSchedule")), "denied", reasons=["empty-selector"]
     ),
-    "a time that is past": (
-        case(on(0, time=format_time(NOW - timedelta(minutes=5))), "denied", reasons=["backdated"]),
-        {},
-    ),
-    "time is that of the case": (
-        case(on(0, time=NOW_TEXT), "denied", reasons=["backdated"], time=LATER),
-        {},
-    ),
-    "an end that is past is no matter of the impact": (
-        case(
-            on(0, annotations={EXPIRES_AT: NOW_TEXT}),
-            "denied",
-            reasons=[],
-            field="metadata.annotations[" + EXPIRES_AT + "]",
-        ),
-        {},
+    "a time that is past": case(on(0, time=format_time(NOW - timedelta(minutes=5))), "denied", reasons=["backdated"]),
+    "time is that of the case": case(on(0, time=NOW_TEXT), "denied", reasons=["backdated"], time=LATER),
+    "an end that is past is no matter of the impact": case(
+        on(0, annotations={EXPIRES_AT: NOW_TEXT}),
+        "denied",
+        reasons=[],
+        field="metadata.annotations[" + EXPIRES_AT + "]",
     ),
     "two steps are no matter of the impact either": (
         case(on(0), "denied", reasons=[], field="spec.taint.effect", rules=["impact"]),
         {"policy": policy(twoStep=True)},
     ),
-    "what an update leaves as it was is not measured": (
-        case(
-            stored(on(0, time=NOW_TEXT, labels={"a": "b"})),
-            "allowed",
-            oldObject=stored(on(0, time=NOW_TEXT)),
-            reasons=[],
-        ),
-        {},
+    "what an update leaves as it was is not measured": case(
+        stored(on(0, time=NOW_TEXT, labels={"a": "b"})), "allowed", oldObject=stored(on(0, time=NOW_TEXT)), reasons=[]
     ),
-    "an update that begins to evict is": (
-        case(stored(on(0)), "allowed", oldObject=stored(on(0, "None", time=NOW_TEXT)), impact=NODE),
-        {},
+    "an update that begins to evict is": case(
+        stored(on(0)), "allowed", oldObject=stored(on(0, "None", time=NOW_TEXT)), impact=NODE
     ),
     "pods of a dump do no harm, and are not what is counted": (
         case(on(0), "allowed", impact=NODE),
         {"inventory": {"objects": [*CLUSTER, make_pod("pod-0", "claim-0"), make_pod("other", "claim-0")]}},
     ),
-    "a claim is judged as without an inventory": (case(make_claim(), "allowed", rules=[]), {}),
-    "a slice is told and never refused": (
-        case(
-            make_slice([make_device("gpu-0", [make_taint(effect="NoExecute", time_added=None)])]),
-            "allowed",
-            impact={"devices": 1, "pods": 1},
-            reasons=[],
-            rules=[],
-            message="they evict 1 pod",
-        ),
-        {},
+    "a claim is judged as without an inventory": case(make_claim(), "allowed", rules=[]),
+    "a slice is told and never refused": case(
+        make_slice([make_device("gpu-0", [make_taint(effect="NoExecute", time_added=None)])]),
+        "allowed",
+        impact={"devices": 1, "pods": 1},
+        reasons=[],
+        rules=[],
+        message="they evict 1 pod",
     ),
     # --- what came before
-    "rules of the window add up": (
-        case(
-            on(0),
-            "denied",
-            before=[before(120, on(1)), before(60, on(2))],
-            impact=NODE,
-            reasons=["window:pods"],
-            message="of the last 10 min it hits 3 pods",
-        ),
-        {},
+    "rules of the window add up": case(
+        on(0),
+        "denied",
+        before=[before(120, on(1)), before(60, on(2))],
+        impact=NODE,
+        reasons=["window:pods"],
+        message="of the last 10 min it hits 3 pods",
     ),
-    "two of them are not yet too much": (case(on(0), "allowed", before=[before(60, on(1))], reasons=[]), {}),
-    "what is older than the window counts no more": (
-        case(on(0), "allowed", before=[before(3600, on(1)), before(3600, on(2))], reasons=[]),
-        {},
+    "two of them are not yet too much": case(on(0), "allowed", before=[before(60, on(1))], reasons=[]),
+    "what is older than the window counts no more": case(
+        on(0), "allowed", before=[before(3600, on(1)), before(3600, on(2))], reasons=[]
     ),
     "a window of nothing looks at the rule alone": (
         case(on(0), "allowed", before=[before(120, on(1)), before(60, on(2))], reasons=[]),
@@ -247,25 +195,23 @@ PASSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         case(on(0), "allowed", reasons=[]),
         {"inventory": {"objects": [*CLUSTER, *(on(each, time="2026-05-01T00:00:00Z") for each in (1, 2))]}},
     ),
-    "a rule that moves from node to node empties one after the other": (
-        case(
-            stored(on(0, name="rule-2")),
-            "denied",
-            before=[before(90, on(2)), before(60, stored(on(1, name="rule-2")), oldObject=stored(on(2)))],
-            oldObject=stored(on(1, name="rule-2")),
-            reasons=["window:pods"],
-        ),
-        {},
+    "a rule that moves from node to node empties one after the other": case(
+        stored(on(0, name="rule-2")),
+        "denied",
+        before=[before(90, on(2)), before(60, stored(on(1, name="rule-2")), oldObject=stored(on(2)))],
+        oldObject=stored(on(1, name="rule-2")),
+        reasons=["window:pods"],
     ),
-    "who came before is judged by limits of their own": (
-        case(on(0), "allowed", OPERATOR, before=[before(60, on(1), DANA)], reasons=[]),
-        {},
+    "who came before is judged by limits of their own": case(
+        on(0), "allowed", OPERATOR, before=[before(60, on(1), DANA)], reasons=[]
     ),
 }
 
 
-@pytest.mark.parametrize(("one", "fields"), PASSING.values(), ids=PASSING)
-def test_what_comes_as_expected_passes(one: Any, fields: Any, told: Cases) -> None:
+@pytest.mark.parametrize("given", PASSING.values(), ids=PASSING)
+def test_what_comes_as_expected_passes(given: Any, told: Cases) -> None:
+    """A case, and perhaps what its suite has beside it."""
+    one, fields = given if isinstance(given, tuple) else (given, {})
     (found,) = told(one, **fields)
     assert found["mismatches"] == [], found["messages"]
 
@@ -275,11 +221,7 @@ def test_what_comes_as_expected_passes(one: Any, fields: Any, told: Cases) -> No
     [
         pytest.param(
             case(on(0), "denied", impact={"devices": 3, "pods": 1}, reasons=["limit:pods"]),
-            [
-                ("decision", "denied", "allowed"),
-                ("impact.devices", "3", "2"),
-                ("reasons", "[limit:pods]", "[]"),
-            ],
+            [("decision", "denied", "allowed"), ("impact.devices", "3", "2"), ("reasons", "[limit:pods]", "[]")],
             id="figures and reasons",
         ),
         pytest.param(

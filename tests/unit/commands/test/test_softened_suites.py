@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.unit.commands.impact_suites import DANA, OPERATOR, before, case, everywhere, make_suite, on, policy
 from webhook.commands.test import command as suite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOFT = {"requesters": {"serviceAccounts": ["health/operator"]}, "action": "soften", "pods": 2}
 LIMITS = [SOFT, {"pods": 2}]
