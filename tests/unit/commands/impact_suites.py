@@ -69,15 +69,17 @@ def stored(rule: Any, **meta: Any) -> Any:
 
 
 def case(value: Any, decision: str, requester: Any = DANA, name: str = "one", **fields: Any) -> dict[str, Any]:
-    words = ("rules", "message", "field", "impact", "reasons")
+    """A case of a suite; what it has no value for is left out."""
+    words = ("rules", "message", "field", "impact", "reasons", "defaulted", "softened")
     expect = {each: fields.pop(each) for each in words if each in fields}
-    return {
+    given = {
         "name": name,
         "object": value,
         "requester": requester,
         "expect": {"decision": decision, **expect},
         **fields,
     }
+    return {key: entry for key, entry in given.items() if entry is not None}
 
 
 def before(seconds: int, value: Any, requester: Any = OPERATOR, **fields: Any) -> dict[str, Any]:

@@ -303,20 +303,6 @@ def test_policy_and_candidate_may_stand_in_the_dump(run_audit: AuditRunner) -> N
 # --- output -------------------------------------------------------------------------------------
 
 
-def test_text_names_the_objects(run_audit: AuditRunner) -> None:
-    dump = {"apiVersion": "v1", "kind": "List", "items": [template(BROKEN, author=DANA, name="train"), claim(PLAIN)]}
-    code, output = run_audit(dump=dump, policy=POLICY)
-    assert code == 1
-    assert output == (
-        f"dump.yaml:17:15: error: ResourceClaimTemplate ml/train: {TEMPLATE_PLACE}: Forbidden: "
-        '"dana" in namespace "ml" may not use a toleration of key "health.example.com/x", NoSchedule; ask for less, or '
-        "your cluster's admins for an exception (author as claimed, unverified) (rule no-broken)\n"
-        "note: the dump has no Namespaces, so their labels are unknown\n"
-        "note: the dump has no DeviceClasses, so the drivers behind them are unknown\n"
-        "1 file, 2 objects: 1 error, 0 warnings\n"
-    )
-
-
 def test_without_a_policy_that_is_said(run_audit: AuditRunner) -> None:
     code, output = run_audit(dump=[claim(BROKEN)])
     assert (code, "no policy: only documented rules are checked" in output) == (0, True)

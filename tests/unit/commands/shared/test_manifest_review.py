@@ -320,22 +320,10 @@ def test_a_review_has_its_own_old_object_and_user(run: CheckRunner) -> None:
     assert run(review=make_review(claim, user=controller))[0] == 0
     code, output = run("-o", "json", review=make_review(make_claim([]), claim))
     assert (code, findings(output)) == (1, [("error", "spec", None)])
-    assert json.loads(output)["objects"][0] | {"patch": []} == {
-        "file": "review.yaml",
-        "document": 1,
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "namespace": "",
-        "name": "ml/training",
-        "line": 1,
-        "column": 1,
-        "operation": "UPDATE",
-        "result": "denied",
-        "skipped": None,
-        "patch": [],
-        "differences": [],
-        "explanation": None,
-    }
+    (judged,) = json.loads(output)["objects"]
+    assert [judged[each] for each in ("kind", "name", "operation", "result")] == [
+        *("AdmissionReview", "ml/training", "UPDATE", "denied")
+    ]
 
 
 @pytest.mark.parametrize(

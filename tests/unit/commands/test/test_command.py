@@ -21,6 +21,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.unit.commands.impact_suites import DANA, case
 from tests.unit.commands.runner import Runner
 from webhook.commands.test import command as suite
 from webhook.files.read import read
@@ -49,25 +50,12 @@ defaultTolerations:
 """
 BROKEN = make_toleration("health.example.com/x")
 ODD = make_toleration("odd.example.com/x")
-DANA = {"username": "dana"}
 OPS = {"username": "olga", "groups": ["ops"]}
 PLACE = "spec.devices.requests[0].exactly.tolerations[0]"
 
 
 def claim(*tolerations: Any, namespace: str = "ml") -> Any:
     return make_claim(tolerations, meta=make_meta("c", namespace=namespace))
-
-
-def case(name: str, value: Any, decision: str, requester: Any = DANA, **fields: Any) -> dict[str, Any]:
-    expect = {name: fields.pop(name) for name in ("rules", "message", "field", "defaulted") if name in fields}
-    given: dict[str, Any] = {
-        "name": name,
-        "object": value,
-        "requester": requester,
-        "expect": {"decision": decision, **expect},
-        **fields,
-    }
-    return {key: entry for key, entry in given.items() if entry is not None}
 
 
 def make_suite(*cases: Any, **fields: Any) -> dict[str, Any]:
@@ -111,57 +99,50 @@ def run(alone: Path, capsys: pytest.CaptureFixture[str]) -> SuiteRunner:
 # --- cases --------------------------------------------------------------------------------------
 
 PASSING = {
-    "allowed by a rule": case("a", claim(ODD), "warned", rules=["told"]),
-    "allowed by nothing but silence": case("a", claim(), "allowed", rules=[]),
-    "denied by a rule": case("a", claim(BROKEN), "denied", rules=["no-broken"], message="wrong results", field=PLACE),
-    "denied by default": case(
-        "a", claim(make_toleration("a/b")), "denied", rules=["default"], message="no rule allows"
-    ),
-    "allowed to a group": case("a", claim(make_toleration("a/b")), "allowed", OPS, rules=[]),
-    "several tolerations": case("a", claim(ODD, BROKEN), "denied", rules=["no-broken", "told"]),
-    "excused": case("a", claim(BROKEN, namespace="lab"), "allowed", rules=["lab"]),
-    "excused no more": case(
-        "a", claim(BROKEN, namespace="lab"), "denied", rules=["no-broken"], time="2026-09-01T00:00:00Z"
-    ),
+    "allowed by a rule": case(claim(ODD), "warned", rules=["told"]),
+    "allowed by nothing but silence": case(claim(), "allowed", rules=[]),
+    "denied by a rule": case(claim(BROKEN), "denied", rules=["no-broken"], message="wrong results", field=PLACE),
+    "denied by default": case(claim(make_toleration("a/b")), "denied", rules=["default"], message="no rule allows"),
+    "allowed to a group": case(claim(make_toleration("a/b")), "allowed", OPS, rules=[]),
+    "several tolerations": case(claim(ODD, BROKEN), "denied", rules=["no-broken", "told"]),
+    "excused": case(claim(BROKEN, namespace="lab"), "allowed", rules=["lab"]),
+    "excused no more": case(claim(BROKEN, namespace="lab"), "denied", rules=["no-broken"], time="2026-09-01T00:00:00Z"),
     "told of the end": case(
-        "a", claim(BROKEN, namespace="lab"), "warned", rules=["lab"], time="2026-08-30T00:00:00Z", message="until"
+        claim(BROKEN, namespace="lab"), "warned", rules=["lab"], time="2026-08-30T00:00:00Z", message="until"
     ),
     "defaulted": case(
-        "a",
         claim(namespace="batch"),
         "warned",
         defaulted=[{"key": "odd.example.com/x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
     ),
-    "nothing to default": case("a", claim(), "allowed", defaulted=[]),
-    "advice is no warning": case("a", claim(make_toleration("a/b", effect=None)), "allowed", OPS),
+    "nothing to default": case(claim(), "allowed", defaulted=[]),
+    "advice is no warning": case(claim(make_toleration("a/b", effect=None)), "allowed", OPS),
     "a documented rule is": case(
-        "a", claim(make_toleration(None, operator="Equal", value="x")), "denied", OPS, rules=["no-broken"]
+        claim(make_toleration(None, operator="Equal", value="x")), "denied", OPS, rules=["no-broken"]
     ),
-    "malformed": case("a", claim(make_toleration("a b")), "denied", OPS, rules=[], field=f"{PLACE}.key"),
-    "a field that is none": case("a", {**claim(), "spek": {}}, "denied", field="spek", message="unknown field"),
-    "a template": case("a", make_template([BROKEN]), "denied", field=PLACE.replace("spec.", "spec.spec.", 1)),
-    "a taint rule": case("a", make_rule(), "allowed", rules=[]),
-    "a slice": case("a", make_slice(), "allowed"),
-    "generated for somebody who may": case("a", claim(make_toleration("a/b")), "allowed", None, author=OPS),
+    "malformed": case(claim(make_toleration("a b")), "denied", OPS, rules=[], field=f"{PLACE}.key"),
+    "a field that is none": case({**claim(), "spek": {}}, "denied", field="spek", message="unknown field"),
+    "a template": case(make_template([BROKEN]), "denied", field=PLACE.replace("spec.", "spec.spec.", 1)),
+    "a taint rule": case(make_rule(), "allowed", rules=[]),
+    "a slice": case(make_slice(), "allowed"),
+    "generated for somebody who may": case(claim(make_toleration("a/b")), "allowed", None, author=OPS),
     "generated for somebody who may not": case(
-        "a", claim(make_toleration("a/b")), "denied", None, author=DANA, rules=["default"]
+        claim(make_toleration("a/b")), "denied", None, author=DANA, rules=["default"]
     ),
     "generated for nobody knows whom": case(
-        "a",
         claim(BROKEN),
         "denied",
         {"serviceAccount": "kube-system/resource-claim-controller"},
         rules=["no-broken", "unknownAuthor"],
     ),
     "an update changes nothing": case(
-        "a",
         {**claim(BROKEN), "metadata": {"name": "c", "namespace": "ml", "labels": {"a": "b"}, "resourceVersion": "1"}},
         "warned",
         oldObject={**claim(BROKEN), "metadata": {"name": "c", "namespace": "ml", "resourceVersion": "1"}},
     ),
-    "annotations that are none": case("a", make_claim(meta=make_meta("c", annotations=[3])), "denied", OPS),
+    "annotations that are none": case(make_claim(meta=make_meta("c", annotations=[3])), "denied", OPS),
     "the suite's namespace": case(
-        "a", make_claim([make_toleration("a/b")], meta={"name": "c"}), "denied", message='"default"'
+        make_claim([make_toleration("a/b")], meta={"name": "c"}), "denied", message='"default"'
     ),
 }
 
@@ -174,13 +155,13 @@ def test_what_comes_as_expected_passes(one: Any, run: SuiteRunner) -> None:
 @pytest.mark.parametrize(
     ("one", "about", "expected", "got"),
     [
-        (case("a", claim(BROKEN), "allowed"), "decision", "allowed", "denied"),
-        (case("a", claim(BROKEN), "denied", rules=["told"]), "rules", "[told]", "[no-broken]"),
-        (case("a", claim(BROKEN), "denied", rules=[]), "rules", "[]", "[no-broken]"),
-        (case("a", claim(), "allowed", message="x"), "message", 'one with "x"', "[]"),
-        (case("a", claim(BROKEN), "denied", field="spec"), "field", "spec", f"[{PLACE}]"),
+        (case(claim(BROKEN), "allowed"), "decision", "allowed", "denied"),
+        (case(claim(BROKEN), "denied", rules=["told"]), "rules", "[told]", "[no-broken]"),
+        (case(claim(BROKEN), "denied", rules=[]), "rules", "[]", "[no-broken]"),
+        (case(claim(), "allowed", message="x"), "message", 'one with "x"', "[]"),
+        (case(claim(BROKEN), "denied", field="spec"), "field", "spec", f"[{PLACE}]"),
         (
-            case("a", claim(namespace="batch"), "warned", defaulted=[]),
+            case(claim(namespace="batch"), "warned", defaulted=[]),
             "defaulted",
             "[]",
             "[{key: odd.example.com/x, operator: Exists, effect: NoExecute, tolerationSeconds: 300}]",
@@ -197,7 +178,7 @@ def test_facts_are_those_of_the_suite(run: SuiteRunner) -> None:
     )
     header = POLICY.partition("rules:")[0].replace("default: deny", "default: allow")
     policy = yaml.safe_load(f"{header}rules: {rule}")
-    one = case("a", claim(make_toleration("a/b")), "denied")
+    one = case(claim(make_toleration("a/b")), "denied")
 
     def decision(**facts: Any) -> str:
         return str(run.case(one, policy=policy, **facts)["decision"])
@@ -214,17 +195,17 @@ def test_an_object_may_stand_in_a_file(run: SuiteRunner, tmp_path: Path) -> None
     (tmp_path / "objects").mkdir()
     (tmp_path / "objects/c.yaml").write_text(yaml.safe_dump(claim(BROKEN)))
     (tmp_path / "suites").mkdir()
-    one = case("a", None, "denied", file="../objects/c.yaml")
+    one = case(None, "denied", file="../objects/c.yaml")
     (tmp_path / "suites/s.yaml").write_text(yaml.safe_dump(make_suite(one, policy="../policy.yaml")))
     code, output = run("suites")
-    assert (code, output.splitlines()[:2]) == (0, ["suites/s.yaml: ours", "  ok    a"])
+    assert (code, output.splitlines()[:2]) == (0, ["suites/s.yaml: ours", "  ok    one"])
 
 
 # --- output -------------------------------------------------------------------------------------
 
 MIXED = make_suite(
-    case("broken devices are not for work", claim(BROKEN), "denied", rules=["no-broken"]),
-    case("ops may do odd things", claim(ODD), "allowed", OPS, rules=[]),
+    case(claim(BROKEN), "denied", name="broken devices are not for work", rules=["no-broken"]),
+    case(claim(ODD), "allowed", OPS, "ops may do odd things", rules=[]),
 )
 
 
@@ -261,7 +242,7 @@ def test_color_is_for_terminals(run: SuiteRunner, monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_cannot_steer_a_terminal(run: SuiteRunner) -> None:
-    _, output = run(s=make_suite(case("a\x1b[2J\n", claim(), "allowed"), metadata={"name": "b\x1b[2J"}))
+    _, output = run(s=make_suite(case(claim(), "allowed", name="a\x1b[2J\n"), metadata={"name": "b\x1b[2J"}))
     assert "\x1b" not in output
     assert "  ok    a\\x1b[2J\\n\n" in output
 
@@ -305,39 +286,37 @@ def test_cases_can_be_chosen(run: SuiteRunner) -> None:
     ("content", "told"),
     [
         pytest.param(
-            make_suite(case("a", claim(), "allowed", tyme=3)),
+            make_suite(case(claim(), "allowed", tyme=3)),
             "s.yaml:34:9: error: cases[0].tyme: Forbidden: unknown field",
             id="a field that is none",
         ),
         pytest.param("a: [\n", "s.yaml:2:1: error: not YAML", id="not YAML"),
         pytest.param("a: b", "s.yaml: error: contains no DeviceTaintPolicyTest", id="no suite"),
         pytest.param(
-            make_suite(case("a", claim(), "allowed"), policy="gone.yaml"),
-            "gone.yaml: error: cannot be read",
-            id="no policy",
+            make_suite(case(claim(), "allowed"), policy="gone.yaml"), "gone.yaml: error: cannot be read", id="no policy"
         ),
         pytest.param(
-            make_suite(case("a", claim(), "allowed"), policy={"kind": "DeviceTaintPolicy"}),
+            make_suite(case(claim(), "allowed"), policy={"kind": "DeviceTaintPolicy"}),
             "s.yaml:6:3: error: policy.apiVersion: Required value",
             id="a policy with faults",
         ),
         pytest.param(
-            make_suite(case("a", {"apiVersion": "v1", "kind": "Pod"}, "allowed")),
+            make_suite(case({"apiVersion": "v1", "kind": "Pod"}, "allowed")),
             "s.yaml:16:3: error: cases[0]: the webhook does not review v1 Pod",
             id="an object of another kind",
         ),
         pytest.param(
-            make_suite(case("a", make_template(), "allowed", author=DANA)),
+            make_suite(case(make_template(), "allowed", author=DANA)),
             "s.yaml:16:3: error: cases[0]: author is for claims that are made from a template",
             id="an author of a template",
         ),
         pytest.param(
-            make_suite(case("a", None, "allowed", file="gone.yaml")),
+            make_suite(case(None, "allowed", file="gone.yaml")),
             "s.yaml:16:3: error: cases[0]: gone.yaml: cannot be read",
             id="a file that is not there",
         ),
         pytest.param(
-            make_suite(case("a", None, "allowed", file="policies.yaml")),
+            make_suite(case(None, "allowed", file="policies.yaml")),
             "s.yaml:16:3: error: cases[0]: policies.yaml: must contain one object, but contains 2",
             id="a file with two objects",
         ),
@@ -360,13 +339,13 @@ def test_the_rest_is_run_all_the_same(run: SuiteRunner) -> None:
 
 def test_folders_hold_other_things_too(run: SuiteRunner, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("{{ broken }}: [")
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(make_suite(case("a", claim(), "allowed"))))
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(make_suite(case(claim(), "allowed"))))
     code, output = run(".")
     assert (code, output.splitlines()[-1]) == (0, "1 suite, 1 case: 1 passed, 0 failed")
 
 
 def test_a_policy_in_the_suite_is_used(run: SuiteRunner) -> None:
-    one = make_suite(case("a", claim(BROKEN), "denied", rules=["no-broken"]), policy=yaml.safe_load(POLICY))
+    one = make_suite(case(claim(BROKEN), "denied", rules=["no-broken"]), policy=yaml.safe_load(POLICY))
     code, output = run("--fail-uncovered", s=one)
     assert code == 1
     assert "s.yaml (policy): error: no case hits rule told" in output

@@ -27,9 +27,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, *cases
     return values["cases"]
 
 
-def soft(value: Any, decision: str, requester: Any = OPERATOR, *, softened: bool, **fields: Any) -> dict[str, Any]:
-    given = case(value, decision, requester, **fields)
-    return {**given, "expect": {**given["expect"], "softened": softened}}
+def soft(value: Any, decision: str, requester: Any = OPERATOR, **fields: Any) -> dict[str, Any]:
+    return case(value, decision, requester, **fields)
 
 
 @pytest.mark.parametrize(
