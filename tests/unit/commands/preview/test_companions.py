@@ -213,6 +213,7 @@ def test_reservation_of_a_group_that_is_gone_keeps_no_pod(run_preview: PreviewRu
     assert outcomes(told)["hit"][0] == ("LeftAlone" if held else "Evicted")
     gone = run_preview.told(asks(), dump=dump[1:])
     assert (gone["podGroups"][0]["outcome"], outcomes(gone)["hit"][0]) == ("Evicted", "Evicted")
+    assert gone["podGroups"][0]["pods"] == ["hit"]
 
 
 def test_claim_of_its_own_is_enough_to_evict_a_pod(run_preview: PreviewRunner) -> None:
