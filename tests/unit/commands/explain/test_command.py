@@ -119,6 +119,18 @@ def test_taint_in_a_slice_is_explained_where_rules_are_about_slices(run_explain:
     assert "    => denied: rule others\n" in output
 
 
+def test_json_and_yaml_hold_every_rule_with_its_fields(run_explain: Explainer) -> None:
+    code, output = run_explain("-o", "json", *WHO, c=claim())
+    values = json.loads(output)
+    assert (code, values) == (1, yaml.safe_load(run_explain("-o", "yaml", *WHO, c=claim())[1]))
+    (walk,) = values["objects"][0]["walks"]
+    assert [(rule["rule"], rule["result"]) for rule in walk["rules"]] == [
+        ("ml-hour", "noMatch"),
+        ("default", "refuses"),
+    ]
+    assert walk["rules"][0]["unmet"][0]["text"] == 'namespaces.names: "web", wanted "ml-*"'
+
+
 def test_mode_that_asks_no_rule_is_said(run_explain: Explainer) -> None:
     code, output = run_explain(*WHO, policy={**POLICY, "mode": "off"}, c=claim())
     assert code == 0
