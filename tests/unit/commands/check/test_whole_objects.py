@@ -113,6 +113,11 @@ def test_other_findings_are_reported_beside_them(run: CheckRunner) -> None:
     assert severities == {"error", "warning"}
 
 
+def test_an_update_is_judged_by_what_it_changes(run: CheckRunner) -> None:
+    old = make_slice([make_device("GPU")])
+    assert [run(slice=old)[0], run(slice=old, old=old)[0]] == [1, 0]
+
+
 PAST = "2020-01-01T00:00:00Z"
 
 
