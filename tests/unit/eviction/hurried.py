@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import selectors
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Coroutine
+from datetime import datetime, timedelta
+from typing import Any
 
-from tests.unit.eviction.world import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-    from datetime import datetime
-
-    from tests.unit.eviction.world import World
+from tests.unit.eviction.world import Clock, World
 
 
 class _Selector(selectors.SelectSelector):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
 
 from tests.builders import DRIVER, KEY, NOW
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
@@ -11,10 +13,6 @@ from webhook.api.pods import Owner, Pod, PodClaim
 from webhook.api.rules import EVICT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 POOL: Final = "node-0"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -26,9 +27,6 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 from webhook.inventory.targets import rule_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PATCH: Final = "firmware"
 POOL_0: Final = DeviceSelector(DRIVER, "node-0")

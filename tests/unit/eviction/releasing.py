@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, rule, slice_of
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import Condition, DeviceSelector
+from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.conditions import RELEASED
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.api.rules import DeviceTaintRule
 
 FREED = "no allocation holds a selected device"
 WAITS = ("Unknown", "Waiting", "waiting until all allocations made before the taint are known")

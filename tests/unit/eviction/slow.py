@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.unit.eviction.world import FakeCluster, World
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.eviction.ports import PodRef
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no complete answer within 10 s", unsure=True)
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import datetime
 
-from webhook.eviction.expiry import stale_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from webhook.eviction.expiry import StaleReporter, StaleTaints
-    from webhook.inventory.state import Inventory
+from webhook.eviction.expiry import StaleReporter, StaleTaints, stale_steps
+from webhook.inventory.state import Inventory
 
 
 def find_stale(inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime) -> StaleTaints:

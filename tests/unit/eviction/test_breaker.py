@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 import pytest
 from msgspec import structs
@@ -12,19 +11,14 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from tests.unit.eviction.world import FREE, NO_BREAKER, Clock, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
+from webhook.api.taints import DeviceTaint
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason, Wait
 from webhook.policy.model import BreakerSettings, Share
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tests.unit.eviction.world import Clock
-    from webhook.api.taints import DeviceTaint
 
 FIFTH = BreakerSettings()
 DEVICES = 10

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.eviction.modes import Mode
-from webhook.eviction.pod_plan import Unit
+from webhook.eviction.pod_plan import Going, Unit
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.upkeep import Attempt
-
-if TYPE_CHECKING:
-    from webhook.eviction.pod_plan import Going
 
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 FAILED = EvictionOutcome(EvictionResult.FAILED)

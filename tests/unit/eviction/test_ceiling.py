@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.builders import KEY
 from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Numbers
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.eviction.ceilings import Confirmed, ceiling_of
 from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.policy.model import (
@@ -23,9 +23,6 @@ from webhook.policy.model import (
     Softening,
     TaintMatch,
 )
-
-if TYPE_CHECKING:
-    from webhook.api.rules import DeviceTaintRule
 
 TOTALS = Numbers(devices=1000, claims=800, pods=400, namespaces=20)
 OPERATOR = RequesterMatch(service_accounts=("health/operator",))

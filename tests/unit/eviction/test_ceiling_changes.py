@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from msgspec import structs
@@ -28,17 +28,13 @@ from tests.unit.eviction.patched import (
     stopped,
 )
 from tests.unit.eviction.world import FREE, World
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, DeviceSelector, RuleOrigin
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.planner import Planner
 from webhook.eviction.ports import Ceiling
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.patches import ResourceSlicePatch
 
 
 def test_rules_that_replace_others_take_over_what_was_counted() -> None:

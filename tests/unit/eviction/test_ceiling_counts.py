@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -21,10 +21,7 @@ from webhook.api.rules import (
 )
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
-
-if TYPE_CHECKING:
-    from webhook.eviction.ports import PodRef
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -31,16 +30,21 @@ from tests.unit.eviction.patched import (
     stopped,
 )
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import CONFIRM_IMPACT, COUNTED_PODS, EVICTED_PODS, HARDWARE, SCOPE, DeviceSelector, RuleOrigin
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    COUNTED_PODS,
+    EVICTED_PODS,
+    HARDWARE,
+    SCOPE,
+    DeviceSelector,
+    DeviceTaintRule,
+    RuleOrigin,
+)
 from webhook.api.slices import Device
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 from webhook.inventory.targets import rule_name
-
-if TYPE_CHECKING:
-    from webhook.api.rules import DeviceTaintRule
-
 
 # --- together -------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -14,13 +13,10 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
-from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector
+from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import affected, controller, planner
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-
-if TYPE_CHECKING:
-    from webhook.api.rules import DeviceTaintRule
 
 
 def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> None:

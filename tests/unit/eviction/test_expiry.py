@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -15,9 +14,7 @@ from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, expiry_of
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.inventory.state import Inventory
+from webhook.inventory.state import Inventory
 
 AT = "2026-06-01T12:00:00Z"
 TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", "in any words", last_transition_time=NOW)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from msgspec import structs
@@ -12,13 +12,10 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import BLUNT, FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
-from webhook.api.rules import DeviceSelector
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.eviction.conditions import IN_TREE
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.state import InventoryObject
+from webhook.inventory.state import InventoryObject
 
 NONE: Final = rule(effect="None")
 WIDGET: Final = Consumer("example.com", "widgets", "first", "uid-first")

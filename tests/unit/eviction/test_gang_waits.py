@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -12,16 +12,13 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_progress import progress
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from webhook.api.pods import Pod
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
-from webhook.eviction.pod_plan import StepReason
+from webhook.eviction.pod_plan import StepReason, Wait
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch, Pause
-
-if TYPE_CHECKING:
-    from webhook.api.pods import Pod
-    from webhook.eviction.pod_plan import Wait
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HOUR = 3600.0

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
+from webhook.api.pods import Pod
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.api.pods import Pod
 
 
 def held_pod() -> Pod:

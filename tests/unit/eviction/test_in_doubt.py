@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -18,14 +18,9 @@ from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import controller
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.pod_plan import Unit
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import EvictionProfile, Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.eviction.pod_plan import Unit
-    from webhook.eviction.ports import PodRef
 
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -18,9 +19,6 @@ from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, LimitKind
 from webhook.policy.model import Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HAIR = timedelta(microseconds=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -20,10 +20,6 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.policy.model import EvictionProfile, NamespaceMatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -21,9 +20,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pods import SINGLE, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.inventory.state import InventoryObject
+from webhook.inventory.state import InventoryObject
 
 Change = tuple["InventoryObject | None", "InventoryObject | None"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -15,24 +16,18 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, toler
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.pods import Owner
-from webhook.api.rules import DeviceSelector
+from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import affected, controller, plan
-from webhook.eviction.line import Line
+from webhook.eviction.line import Line, Taking
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import Wait
+from webhook.eviction.ports import WriteFailure
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.gangs import is_leaving
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, NamespaceMatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.line import Taking
-    from webhook.eviction.pod_plan import Wait
-    from webhook.eviction.ports import WriteFailure
 
 MANY = 600
 DEADLINE_SECONDS = 20.0

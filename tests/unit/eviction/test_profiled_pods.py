@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.unit.eviction.objects import claim, owned, pod
-from webhook.api.pods import Owner
+from webhook.api.pods import Owner, Pod
 from webhook.eviction.followed_pods import FollowedPods, ProfiledPods
 from webhook.inventory.gangs import Gang
 from webhook.inventory.preview import OutcomeReason
 from webhook.inventory.state import Inventory
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import EvictionProfile, NamespaceMatch, Policy
-
-if TYPE_CHECKING:
-    from webhook.api.pods import Pod
 
 RING = "example.com/ring"
 JOB = Gang("Job", "ml", "rs", "uid-rs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -10,12 +10,10 @@ from msgspec import structs
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import LabelRequirement
+from webhook.api.pods import Pod
 from webhook.eviction.modes import Mode
 from webhook.eviction.profiles import Profiles, deletes_at_once, max_unavailable
 from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch, Share
-
-if TYPE_CHECKING:
-    from webhook.api.pods import Pod
 
 LOW = EvictionProfile(priority_at_most=10)
 WEB = EvictionProfile(namespaces=NamespaceMatch(names=("web",)))

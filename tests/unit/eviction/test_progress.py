@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -15,15 +14,12 @@ from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import SINGLE, PodClaim, PodGroup
-from webhook.eviction.conditions import eviction_condition
+from webhook.eviction.conditions import Progress, eviction_condition
 from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.progress import WaitCause, WaitingPods, progress_of
 from webhook.policy.model import EvictionWindow, Pause
-
-if TYPE_CHECKING:
-    from webhook.eviction.conditions import Progress
 
 COUNTED = ("pending", "namespaces", "due", "blocked", "held", "skipped", "next_due")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -13,14 +12,10 @@ from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, toler
 from tests.unit.eviction.patched import PATCH, POOL_0, fill, of_patch, part, patch
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
-from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, TaintExtras
 from webhook.eviction.modes import Mode
-from webhook.policy.model import Pause
-
-if TYPE_CHECKING:
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.policy.model import EvictionProfile
+from webhook.policy.model import EvictionProfile, Pause
 
 OWN_RATE = structs.replace(taint(), extras=TaintExtras(evictions_per_second=1))
 PODS = 15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -20,10 +19,8 @@ from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import DOUBT_SECONDS, ReleasedOutlook, in_use_message
 from webhook.inventory.hardware import Holder, Holders
+from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames
-
-if TYPE_CHECKING:
-    from webhook.inventory.state import Inventory
 
 # --- which rules ----------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,16 +14,11 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import rule
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, Condition
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION, RELEASED
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import WriteFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.api.rules import DeviceTaintRule
 
 TAKING_BACK = Condition(
     CONTESTED,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,18 +14,12 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, Condition
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction import planner
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, WriteFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.ports import PodRef
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 REFUSED = "403: not allowed"
 EXPIRED = {EXPIRES_AT: format_time(NOW + timedelta(seconds=5))}

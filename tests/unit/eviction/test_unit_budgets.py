@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,12 +11,9 @@ from tests.costs import calls_of
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.test_units import GENTLE, JOB_SET, gang, group, sharing
 from tests.unit.eviction.world import FREE, NEVER, Budget, World
-from webhook.api.pods import PodClaim
+from webhook.api.pods import DisruptionBudget, PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import BudgetLimit
-
-if TYPE_CHECKING:
-    from webhook.api.pods import DisruptionBudget
 
 
 def test_no_pod_goes_unless_the_budget_allows_all() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,9 +15,6 @@ from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import NamespaceMatch, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LIMITS = pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
 GONE = EvictionOutcome(EvictionResult.EVICTED)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -15,17 +16,11 @@ from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
+from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import EvictionProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.api.pods import Pod
-    from webhook.eviction.ports import PodRef
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 """One unavailable pod or gang of each owner."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -19,12 +19,7 @@ from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
-from webhook.policy.model import BreakerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from webhook.policy.model import EvictionProfile
+from webhook.policy.model import BreakerSettings, EvictionProfile
 
 OF_OTHERS = structs.replace(FREE, priority_at_most=-1)
 """A profile for pods of a priority that no pod of most tests has."""

@@ -6,36 +6,39 @@ import asyncio
 import math
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import Any
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from tests.builders import NOW
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import DisruptionBudget, needs_disruption
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.pods import DisruptionBudget, Labels, Pod, needs_disruption
+from webhook.api.rules import Condition, DeviceTaintRule
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, PodRef, WorkerSettings, WriteFailure
+from webhook.eviction.ports import (
+    Ceiling,
+    Dependencies,
+    Disruption,
+    EvictionEvent,
+    EvictionOutcome,
+    EvictionResult,
+    PodRef,
+    WorkerSettings,
+    WriteFailure,
+)
 from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol import rates as flowcontrol
 from webhook.inventory.gangs import is_leaving
-from webhook.inventory.state import Inventory, key_of
+from webhook.inventory.state import Inventory, InventoryObject, key_of
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.telemetry.workers import EvictionMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from datetime import datetime
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.pods import Labels, Pod
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
-    from webhook.inventory.state import InventoryObject
 
 NEVER = 1e9
 NO_BREAKER = BreakerSettings(devices=None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -13,16 +12,12 @@ from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.claims import Consumer
+from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import EvictionProfile
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from webhook.cluster.client.rest import ThrottledCluster
 
 POD = PodRef("ml", "web-0", "u1")
 DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")

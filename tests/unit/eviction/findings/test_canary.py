@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +11,12 @@ from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status, until
 from webhook.api.meta import GROUP
 from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.conditions import CANARY
 from webhook.eviction.modes import InTree
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from webhook.cluster.client.rest import ThrottledCluster
 
 LEFT_OVER = f"{CANARY}-killed"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -23,9 +23,6 @@ from webhook.eviction.controller import Controller
 from webhook.eviction.modes import Mode
 from webhook.flowcontrol.rates import Clock
 from webhook.runtime import LoopMonitor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUSPENDED_SECONDS = 60.0
 

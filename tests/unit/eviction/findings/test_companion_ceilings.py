@@ -6,8 +6,6 @@ member that the rule hits is on hold, so all is planned before anything may go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec import structs
 
@@ -15,13 +13,11 @@ from tests.builders import DRIVER
 from tests.unit.eviction.findings.test_companions import GROUP, companion
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from webhook.api.pods import Pod
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-
-if TYPE_CHECKING:
-    from webhook.api.pods import Pod
 
 
 @pytest.fixture(autouse=True, params=[1000, 0], ids=["whole", "part"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from msgspec import structs
@@ -10,21 +10,15 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
-from webhook.api.claims import Consumer
+from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
+from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
 from webhook.policy.model import BreakerSettings, EvictionProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.pods import Pod
 
 GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
 SKIP = EvictionProfile(skips=True, priority_at_most=-1, per_owner_unavailable=None)

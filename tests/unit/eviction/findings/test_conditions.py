@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -13,16 +13,11 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.api.rules import DeviceTaintRule
 
 
 def statuses(world: World, kind: str = EVICTION) -> list[str]:

@@ -5,8 +5,6 @@ On a control plane, the sixth pod of a patch with a limit of five was evicted th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec import structs
 
@@ -19,11 +17,9 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pods import SINGLE, PodGroup
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import Unit
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
-
-if TYPE_CHECKING:
-    from webhook.eviction.pod_plan import Unit
-    from webhook.policy.model import EvictionProfile
+from webhook.policy.model import EvictionProfile
 
 
 def said_evicted(world: World) -> list[str]:

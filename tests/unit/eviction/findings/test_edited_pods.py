@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
@@ -13,9 +13,7 @@ from tests.unit.eviction.world import CHANGED, FREE, Budget, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import Owner, PodClaim
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.policy.model import EvictionProfile
+from webhook.policy.model import EvictionProfile
 
 BY_DAEMON_SET: Final = {"owner": Owner("DaemonSet", "rs", "uid-rs")}
 COMPLETES: Final = {"completes": True}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec import structs
 
@@ -23,13 +21,10 @@ from tests.unit.eviction.patched import (
     patch,
     stopped,
 )
-from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
+from tests.unit.eviction.world import World
+from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, DeviceTaintRule, RuleOrigin
 from webhook.eviction.modes import Mode
 from webhook.inventory.targets import rule_name
-
-if TYPE_CHECKING:
-    from tests.unit.eviction.world import World
-    from webhook.api.rules import DeviceTaintRule
 
 DRAIN = rule("big", selector=POOL_0, effect="NoSchedule", evict=True, annotations={CONFIRM_IMPACT: "code"})
 MALLORY = rule("mallory", selector=POOL_1, effect="NoSchedule", evict=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.builders import DRIVER, NOW
 from tests.costs import calls_of
@@ -11,15 +12,11 @@ from tests.unit.eviction.objects import rule, slice_of
 from tests.unit.eviction.stale import find_stale
 from tests.unit.eviction.world import World
 from webhook.api.rules import DeviceSelector
+from webhook.api.taints import DeviceTaint
 from webhook.eviction import expiry
 from webhook.eviction.expiry import StaleReporter
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.state import Inventory
-
-if TYPE_CHECKING:
-    import pytest
-
-    from webhook.api.taints import DeviceTaint
 
 
 def cluster_of(devices_each: int) -> Inventory:

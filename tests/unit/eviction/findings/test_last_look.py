@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,15 +14,10 @@ from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
 from tests.unit.eviction.world import BLUNT, FREE, NEVER, Budget, FakeCluster, World
 from webhook.api.meta import ObjectMeta
+from webhook.api.pods import Pod
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.api.pods import Pod
-    from webhook.eviction.ports import PodRef
 
 UNHELD = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None, max_hold_seconds=NEVER)
 

@@ -6,8 +6,9 @@ That ends once the evicted pods are gone: then the others are judged like any ot
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -20,13 +21,8 @@ from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import NOT_BEFORE, DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import EvictionProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.eviction.ports import PodRef
 
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")

@@ -7,8 +7,8 @@ written, and a pod that may go is found by a later look.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -23,15 +23,10 @@ from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.eviction import line, plan, planner
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling
+from webhook.eviction.pod_plan import Unit
+from webhook.eviction.ports import Ceiling, EvictionOutcome, PodRef
 from webhook.eviction.profiles import Profiles
 from webhook.policy.model import EvictionProfile, NamespaceMatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.eviction.pod_plan import Unit
-    from webhook.eviction.ports import EvictionOutcome, PodRef
 
 SLOWLY = EvictionProfile(rate=1, burst=1, per_owner_unavailable=None)
 

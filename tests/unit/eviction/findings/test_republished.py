@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec import structs
 
@@ -11,11 +9,9 @@ from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import ResourceSlice
+from webhook.api.taints import DeviceTaint
 from webhook.eviction.modes import Mode
-
-if TYPE_CHECKING:
-    from webhook.api.slices import ResourceSlice
-    from webhook.api.taints import DeviceTaint
 
 Devices = dict[str, tuple["DeviceTaint", ...]]
 

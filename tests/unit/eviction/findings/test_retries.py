@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,15 +11,9 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, WriteFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.ports import PodRef
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 
 class Refusing(FakeCluster):

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.admission.confirmation import Numbers
-from webhook.api.claims import Consumer
+from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
+from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ceilings import Confirmed, ceiling_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.inventory.impact import Taint, impact_of
 from webhook.policy.model import EvictionProfile, Policy
-
-if TYPE_CHECKING:
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.pods import Pod
-    from webhook.eviction.ports import PodRef
 
 SHARED = "shared-claim"
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "gang", "uid-gang")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,11 +13,9 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, PodRef
 from webhook.flowcontrol.loop import Throttle
 from webhook.policy.model import EvictionProfile
-
-if TYPE_CHECKING:
-    from webhook.eviction.ports import EvictionOutcome, PodRef
 
 PROBE_SECONDS = 5.0
 """How often one budget may be asked at most."""

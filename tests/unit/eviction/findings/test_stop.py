@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,24 +17,17 @@ from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.cluster import leader
 from webhook.cluster.client.errors import NotFound, Unavailable
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.leader import RELEASE_SECONDS
 from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import WorkerSettings
+from webhook.eviction.ports import EvictionOutcome, PodRef, WorkerSettings, WriteFailure
 from webhook.flowcontrol.loop import Throttle
 from webhook.runtime import Stage, Stages, causes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.cluster.client.rest import Cluster
-    from webhook.eviction.ports import EvictionOutcome, PodRef, WriteFailure
 
 STOP_SECONDS = 10.0
 """How long evictions may still take after SIGTERM: the lease has to be given back within 30 s."""

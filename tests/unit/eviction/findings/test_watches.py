@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.unit.cluster.acting import RULES_PATH, acting_cluster
 from tests.unit.cluster.api_peer import ALL, ApiPeer
@@ -15,9 +16,6 @@ from webhook.cluster.settings import InventorySettings
 from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.policy.decide import BUILTIN_JUDGE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RULES = "devicetaintrules"
 

@@ -7,7 +7,7 @@ import random
 from collections import deque
 from datetime import timedelta
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -15,7 +15,7 @@ from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.plan.taking import room_of
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
-from webhook.api.claims import Consumer
+from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
@@ -25,9 +25,6 @@ from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.room import GATES
 from webhook.policy.model import EvictionProfile, Share
-
-if TYPE_CHECKING:
-    from webhook.api.claims import ResourceClaim
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 STEPS = 60

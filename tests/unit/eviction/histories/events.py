@@ -10,25 +10,20 @@ from collections import deque
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import structs
 
 from tests.builders import DRIVER
-from tests.unit.eviction.histories.played import ALL_STEPS, NAMESPACES, UNCERTAIN, Reply
+from tests.unit.eviction.histories.played import ALL_STEPS, NAMESPACES, UNCERTAIN, Played, Reply
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, Budget
-from webhook.api.claims import Consumer
+from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import PodClaim, PodGroup
+from webhook.api.pods import Pod, PodClaim, PodGroup
 from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.profiles import Profiles
 from webhook.policy.model import EvictionProfile, Pause
-
-if TYPE_CHECKING:
-    from tests.unit.eviction.histories.played import Played
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.pods import Pod
 
 SHARED: Final = "shared"
 """The name of the claim that pods of one namespace may share."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -49,9 +50,6 @@ from tests.unit.eviction.histories.played import NAMESPACES, Played, Reply, Sett
 from tests.unit.eviction.world import FREE
 from webhook.api.pods import ALL, SINGLE
 from webhook.policy.model import EvictionProfile, EvictionWindow, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAMES: Final = "abcdef"
 _QUARTERS: Final = EvictionWindow("0 * * * *", 900.0)

@@ -11,14 +11,12 @@ What must hold is what `Checks` says, as for random histories: at every request,
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tests.unit.eviction.histories.checks import BrokenError
 from tests.unit.eviction.histories.events import Event, PassGoesOn, RequestGoesOn, UnitIsTaken, WatchShows, text_of
 from tests.unit.eviction.histories.played import Played, Setting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _END_ROUNDS = 1
 

@@ -10,35 +10,29 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from msgspec import structs
 
 from tests.unit.eviction.histories.checks import BrokenError, Checks
 from tests.unit.eviction.world import BLOCKED, CHANGED, FREE, FakeCluster, World
-from webhook.api.rules import CONFIRM_IMPACT
+from webhook.api.pods import Pod
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
+from webhook.api.slices import ResourceSlice
 from webhook.eviction import affected, controller, events, line, plan, planner
 from webhook.eviction.controller import Controller
+from webhook.eviction.core import Core
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
-from webhook.policy.model import BreakerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.pods import Pod
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.slices import ResourceSlice
-    from webhook.eviction.core import Core
-    from webhook.eviction.pod_plan import Unit
-    from webhook.eviction.ports import Disruption, PodRef
-    from webhook.inventory.state import InventoryObject
-    from webhook.policy.model import EvictionProfile
+from webhook.eviction.pod_plan import Unit
+from webhook.eviction.ports import Ceiling, Disruption, EvictionOutcome, EvictionResult, PodRef
+from webhook.inventory.state import InventoryObject
+from webhook.policy.model import BreakerSettings, EvictionProfile
 
 NAMESPACES: Final = ("ml", "b")
 ALL_STEPS: Final = 100_000

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from msgspec import structs
@@ -28,9 +29,6 @@ from tests.unit.eviction.histories.history import History, drawn, played, report
 from tests.unit.eviction.histories.played import Reply, Setting
 from tests.unit.eviction.world import FREE
 from webhook.eviction.sender import Sender
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SEEDS: Final = 300
 CHUNK: Final = 10

@@ -7,7 +7,8 @@ two, may come before or after every other one, and before or after the change.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from msgspec import structs
@@ -31,9 +32,6 @@ from tests.unit.eviction.histories.orders import Order, Scene, orders_of
 from tests.unit.eviction.histories.played import Setting
 from tests.unit.eviction.world import BLUNT, FREE
 from webhook.eviction.sender import Sender
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CHANGES: Final[dict[str, Event]] = {
     "a pod is held": PodChanges("b", held=True),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from tests.unit.eviction.plan.inventories import Dice, Mood
+from webhook.api.pods import Pod
 from webhook.eviction.ledger import BudgetAnswers, Failure, Ledger, Moment, Round, Taken, View
 from webhook.eviction.ports import BudgetLimit, PodBudgets
 from webhook.eviction.profiles import Profile, owner_of
@@ -15,10 +16,6 @@ from webhook.policy.model import EvictionProfile
 
 _WHOLE, _UNITS = 1, (2, 3)
 """Numbers of units that were taken."""
-
-if TYPE_CHECKING:
-    from tests.unit.eviction.plan.inventories import Dice, Mood
-    from webhook.api.pods import Pod
 
 
 def random_ledger(

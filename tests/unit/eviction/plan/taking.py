@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from webhook.eviction.ledger import Moment
+from tests.unit.eviction.plan.worlds import World
+from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.line import Line
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import EvictionPlan, Unit, Wait
-from webhook.eviction.profiles import owner_of
-from webhook.eviction.room import GATES, Room
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from tests.unit.eviction.plan.worlds import World
-    from webhook.eviction.ledger import Ledger, View
-    from webhook.eviction.pod_plan import Going
-    from webhook.eviction.ports import PodBudgets
-    from webhook.eviction.profiles import Profile
-    from webhook.eviction.room import Gate
+from webhook.eviction.pod_plan import EvictionPlan, Going, Unit, Wait
+from webhook.eviction.ports import PodBudgets
+from webhook.eviction.profiles import Profile, owner_of
+from webhook.eviction.room import GATES, Gate, Room
 
 
 class Taking(NamedTuple):

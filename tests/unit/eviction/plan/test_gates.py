@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from copy import deepcopy
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
-from tests.unit.eviction.plan.taking import InLine, room_of
+from tests.unit.eviction.plan.taking import InLine, Taking, room_of
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import DisruptionBudget
+from webhook.api.pods import DisruptionBudget, Pod
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import StepReason, Wait
+from webhook.eviction.pod_plan import StepReason, Unit, Wait
 from webhook.eviction.ports import LimitKind
 from webhook.eviction.profiles import Grouping, Profile
-from webhook.eviction.room import GATES
+from webhook.eviction.room import GATES, Gate, Room
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory, InventoryObject
 from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import BreakerSettings, EvictionProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.unit.eviction.plan.taking import Taking
-    from webhook.api.pods import Pod
-    from webhook.eviction.pod_plan import Unit
-    from webhook.eviction.room import Gate, Room
 
 FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 from msgspec import structs
 
@@ -19,13 +20,8 @@ from webhook.eviction.ledger import Ledger, Moment
 from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
+from webhook.eviction.pod_plan import Unit, Wait
 from webhook.eviction.room import GATES, Room
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from webhook.eviction.pod_plan import Unit, Wait
 
 BLOCKED = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 1, 2)
 

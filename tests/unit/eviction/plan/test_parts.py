@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
 from tests.unit.eviction.findings.turmoil import Turmoil
 from webhook.eviction import planner
+from webhook.eviction.core import Core
 from webhook.eviction.plan import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from webhook.eviction.core import Core
-    from webhook.eviction.planner import Planner
-    from webhook.eviction.pod_plan import EvictionPlan
+from webhook.eviction.planner import Planner
+from webhook.eviction.pod_plan import EvictionPlan
 
 
 def said(made: EvictionPlan, in_line: Iterable[str]) -> dict[str, object]:

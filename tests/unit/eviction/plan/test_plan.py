@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -12,17 +12,13 @@ from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, toler
 from tests.unit.eviction.plan.test_gates import FREE, Here
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, PodClaim, PodGroup
+from webhook.api.pods import ALL, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure, Ledger, Moment, Round, Taken
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import StepReason
+from webhook.eviction.pod_plan import EvictionPlan, StepReason
+from webhook.inventory.state import InventoryObject
 from webhook.policy.model import EvictionWindow
-
-if TYPE_CHECKING:
-    from webhook.api.pods import Pod
-    from webhook.eviction.pod_plan import EvictionPlan
-    from webhook.inventory.state import InventoryObject
 
 RING = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL)
 OPEN = EvictionWindow("0 0 * * *", 13 * 3600.0)

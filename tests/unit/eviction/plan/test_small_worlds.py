@@ -13,8 +13,9 @@ The pass has no memory, so worlds that are alike are looked at once, however the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 from msgspec import structs
@@ -31,17 +32,13 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pods import DisruptionBudget, PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure, Ledger, Moment, Taken, View
+from webhook.eviction.pod_plan import Unit
 from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import EvictionScope
 from webhook.policy.model import EvictionProfile, Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from webhook.eviction.pod_plan import Unit
 
 _SETTINGS: Final = EvictionProfile(rate=1.0, burst=3, per_owner_unavailable=2, overall=2, max_hold_seconds=600.0)
 _PODS: Final = ("pod-a", "pod-b", "pod-c")
