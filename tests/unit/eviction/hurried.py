@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import selectors
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
 from tests.unit.eviction.world import Clock, World
+from tests.unit.running import running
 
 
 class _Selector(selectors.SelectSelector):
@@ -57,13 +59,16 @@ def hurry(test: Coroutine[Any, Any, None]) -> None:
         runner.run(test)
 
 
-@contextlib.asynccontextmanager
-async def at_work(world: World) -> AsyncIterator[None]:
+def hurried(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs on such a loop."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **fields: Any) -> None:
+        hurry(test(*args, **fields))
+
+    return run
+
+
+def at_work(world: World) -> contextlib.AbstractAsyncContextManager[None]:
     """The worker runs meanwhile."""
-    working = asyncio.create_task(world.worker.run())
-    try:
-        yield
-    finally:
-        working.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
+    return running(world.worker.run())

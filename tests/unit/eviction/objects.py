@@ -26,11 +26,7 @@ def tolerates(seconds: int | None = None, effect: str = "NoExecute", key: str = 
 
 
 def slice_of(
-    devices: Mapping[str, tuple[DeviceTaint, ...]],
-    *,
-    name: str = "slice",
-    generation: int = 1,
-    pool: str = POOL,
+    devices: Mapping[str, tuple[DeviceTaint, ...]], *, name: str = "slice", generation: int = 1, pool: str = POOL
 ) -> ResourceSlice:
     listed = tuple([Device(device, taints) for device, taints in devices.items()])
     meta = ObjectMeta(name=name, uid=f"uid-{name}")

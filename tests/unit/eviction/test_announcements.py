@@ -97,8 +97,7 @@ def test_pod_that_comes_when_there_was_nothing_to_do_is_evicted() -> None:
     world.advance(60)
     assert announced(world) == ["Waiting", "NothingToDo"]
     world.add(claim("pod"), pod("pod"))
-    world.advance(1)
-    assert world.evicted == ["pod"]
+    assert world.after(1) == ["pod"]
 
 
 def test_rule_that_asks_again_is_announced_again() -> None:
@@ -110,7 +109,7 @@ def test_rule_that_asks_again_is_announced_again() -> None:
     for given in ({}, asks.meta.annotations):
         known = world.inventory.rules["rule"]
         meta = structs.replace(known.meta, annotations=given)
-        world.change(known, structs.replace(known, meta=meta))
+        world.edit(known, meta=meta)
         world.advance(60)
     told = [reason for _, _, reason, _ in world.cluster.writes]
     assert told[-2:] == ["Waiting", "NothingToDo"]
@@ -121,17 +120,14 @@ def test_rule_that_was_stopped_is_announced_before_it_goes_on() -> None:
     most = [0]
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: Ceiling(most[0], None, confirmed=False))
     world.add(claim("pod"), pod("pod"), rule(effect="NoSchedule", evict=True))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     assert world.condition("rule")[:2] == ("False", "Stopped")
     most[0] = 1
     world.cluster.condition_error = "503: the server is away"
     world.worker.replan_all()
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     world.cluster.condition_error = ""
-    world.advance(12)
-    assert world.evicted == ["pod"]
+    assert world.after(12) == ["pod"]
 
 
 def test_rule_that_stays_stopped_is_not_written_again() -> None:

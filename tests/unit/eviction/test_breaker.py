@@ -9,14 +9,13 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, Clock, World
+from tests.unit.eviction.world import FREE, NO_BREAKER, Clock, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason, Wait
 from webhook.policy.model import BreakerSettings, Share
 
@@ -26,7 +25,7 @@ DEVICES = 10
 
 def cluster(breaker: BreakerSettings = FIFTH, *, tainted: int = 0, clock: Clock | None = None) -> World:
     """Ten devices, each used by one pod."""
-    world = World(Mode.REPLACEMENT, FREE, breaker=breaker, clock=clock)
+    world = evicting(breaker=breaker, clock=clock)
     for number in range(DEVICES):
         world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
     world.add(slice_of({f"gpu-{number}": () for number in range(DEVICES)}))
@@ -54,21 +53,12 @@ def started_after(seconds: float, *more: DeviceTaint, acknowledged: datetime | N
 
 @pytest.mark.parametrize(
     ("devices", "tainted", "evicted"),
-    [
-        (Share(20), 2, 2),
-        (Share(20), 3, 0),
-        (Share(1), 1, 1),
-        (Share(11), 2, 2),
-        (5, 5, 5),
-        (5, 6, 0),
-        (None, 10, 10),
-    ],
+    [(Share(20), 2, 2), (Share(20), 3, 0), (Share(1), 1, 1), (Share(11), 2, 2), (5, 5, 5), (5, 6, 0), (None, 10, 10)],
     ids=["at the share", "above it", "one is never too many", "rounded up", "number", "above the number", "off"],
 )
 def test_breaker_trips_above_its_limit(devices: int | Share | None, tainted: int, evicted: int) -> None:
     world = cluster(structs.replace(FIFTH, devices=devices), tainted=tainted)
-    world.advance(60)
-    assert len(world.evicted) == evicted
+    assert len(world.after(60)) == evicted
     assert world.sample("breakers_tripped") == (0 if evicted else 1)
 
 
@@ -76,22 +66,18 @@ def test_only_devices_tainted_within_the_window_count() -> None:
     world = cluster(tainted=2)
     world.advance(300)
     taint_devices(world, 4)
-    world.advance(60)
-    assert len(world.evicted) == 4
+    assert len(world.after(60)) == 4
     world.advance(200)
     taint_devices(world, 5)
-    world.advance(60)
-    assert len(world.evicted) == 4
+    assert len(world.after(60)) == 4
 
 
 def test_driver_that_was_calm_for_long_enough_is_acted_on_again() -> None:
     world = cluster(tainted=3)
     world.advance(300)
     taint_devices(world, 4)  # not calm yet
-    world.advance(599)
-    assert world.evicted == []
-    world.advance(2)
-    assert len(world.evicted) == 4
+    assert world.after(599) == []
+    assert len(world.after(2)) == 4
     assert world.sample("breakers_tripped") == 0
 
 
@@ -99,8 +85,7 @@ def test_taint_added_after_the_reset_is_acted_on() -> None:
     world = cluster(tainted=3)
     world.advance(601)
     taint_devices(world, 5)
-    world.advance(1)
-    assert len(world.evicted) == 5
+    assert len(world.after(1)) == 5
 
 
 def test_acknowledged_driver_is_acted_on_at_once() -> None:
@@ -115,8 +100,7 @@ def test_acknowledged_driver_is_acted_on_at_once() -> None:
     assert len(world.evicted) == 3
     world.advance(10)
     taint_devices(world, 7)  # after the acknowledgement
-    world.advance(60)
-    assert len(world.evicted) == 3
+    assert len(world.after(60)) == 3
 
 
 def test_breaker_that_is_switched_off_lets_pods_go() -> None:
@@ -130,8 +114,7 @@ def test_breaker_that_is_switched_off_lets_pods_go() -> None:
 def test_rule_evicts_whatever_the_breaker_says() -> None:
     world = cluster(tainted=10)
     world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-4")))
-    world.advance(60)
-    assert world.evicted == ["pod-4"]
+    assert world.after(60) == ["pod-4"]
 
 
 def test_pod_that_only_a_later_rule_evicts_waits_for_it() -> None:
@@ -140,10 +123,8 @@ def test_pod_that_only_a_later_rule_evicts_waits_for_it() -> None:
     world.add(tolerating, pod("late"))
     taint_devices(world, 10)
     world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-9"), key="example.com/rule"))
-    world.advance(29)
-    assert world.evicted == ["pod-9"]
-    world.advance(2)
-    assert world.evicted == ["pod-9", "late"]
+    assert world.after(29) == ["pod-9"]
+    assert world.after(2) == ["pod-9", "late"]
 
 
 def test_process_that_starts_counts_what_was_tainted_within_the_window() -> None:
@@ -157,16 +138,13 @@ def test_process_that_starts_counts_what_was_tainted_within_the_window() -> None
 def test_what_was_older_than_the_window_at_the_start_counts_for_no_longer_window(age: float, evicted: int) -> None:
     world = started_after(age, taint(added=NOW - timedelta(days=1), key="example.com/old"))
     world.breaker = structs.replace(FIFTH, window_seconds=1000.0)
-    world.advance(1)
-    assert len(world.evicted) == evicted
+    assert len(world.after(1)) == evicted
 
 
 def test_taint_of_the_future_counts_from_now_on() -> None:
     world = started_after(-100)
-    world.advance(599.5)
-    assert world.evicted == []
-    world.advance(1)
-    assert len(world.evicted) == 10
+    assert world.after(599.5) == []
+    assert len(world.after(1)) == 10
 
 
 def test_driver_blocks_only_its_own_devices() -> None:
@@ -177,9 +155,8 @@ def test_driver_blocks_only_its_own_devices() -> None:
     nic = world.inventory.claims["ml/nic-claim"]
     assert nic.allocation is not None
     by_other = structs.replace(nic.allocation[0], driver="nic.example.com")
-    world.change(nic, structs.replace(nic, allocation=(by_other,)))
-    world.settle()
-    assert world.evicted == ["nic"]
+    world.edit(nic, allocation=(by_other,))
+    assert world.settled() == ["nic"]
     core = world.worker._core
     assert core.breaker.tripped == {DRIVER}
     assert set(core.plan.waits.values()) == {Wait(StepReason.BREAKER, because=DRIVER)}
@@ -202,43 +179,35 @@ def test_breaker_resets_once_the_driver_was_calm_for_the_whole_time(seconds: flo
     assert len(world.evicted) == (0 if left else 3)
 
 
-def test_worker_wakes_when_the_driver_was_calm_for_the_whole_time() -> None:
+@hurried
+async def test_worker_wakes_when_the_driver_was_calm_for_the_whole_time() -> None:
     """It counts from the last taint, though the breaker has tripped later."""
-
-    async def test() -> None:
-        world = cluster(tainted=2, clock=LoopClock())
-        async with at_work(world):
-            await asyncio.sleep(10)
-            taint_devices(world, 5)
-            await asyncio.sleep(599)
-            assert len(world.evicted) == 2
-            await asyncio.sleep(1.1)
-            assert len(world.evicted) == 5
-
-    hurry(test())
+    world = cluster(tainted=2, clock=LoopClock())
+    async with at_work(world):
+        await asyncio.sleep(10)
+        taint_devices(world, 5)
+        await asyncio.sleep(599)
+        assert len(world.evicted) == 2
+        await asyncio.sleep(1.1)
+        assert len(world.evicted) == 5
 
 
 @pytest.mark.parametrize("milliseconds", range(0, 60, 20))
-def test_calm_that_is_over_just_after_a_plan_is_noticed(milliseconds: int) -> None:
+@hurried
+async def test_calm_that_is_over_just_after_a_plan_is_noticed(milliseconds: int) -> None:
     """The worker does not make another one at once."""
-
-    async def test() -> None:
-        world = cluster(tainted=3, clock=LoopClock())
-        async with at_work(world):
-            await asyncio.sleep(600 - milliseconds / 1000)
-            world.worker.requeue_waiting()
-            await asyncio.sleep(1)
-            assert len(world.evicted) == 3
-
-    hurry(test())
+    world = cluster(tainted=3, clock=LoopClock())
+    async with at_work(world):
+        await asyncio.sleep(600 - milliseconds / 1000)
+        world.worker.requeue_waiting()
+        await asyncio.sleep(1)
+        assert len(world.evicted) == 3
 
 
 def test_calm_at_the_start_counts_from_the_time_of_the_taints() -> None:
     world = started_after(200.0)
-    world.advance(399)
-    assert world.evicted == []
-    world.advance(2)
-    assert len(world.evicted) == 10
+    assert world.after(399) == []
+    assert len(world.after(2)) == 10
 
 
 def test_driver_that_has_not_tripped_needs_no_calm() -> None:
@@ -246,8 +215,7 @@ def test_driver_that_has_not_tripped_needs_no_calm() -> None:
     world = cluster(tainted=3)
     world.advance(30)
     acknowledge(world, world.clock.wall)
-    world.settle()
-    assert len(world.evicted) == 3
+    assert len(world.settled()) == 3
     world.advance(700)
     taint_devices(world, 4)
     world.settle()
@@ -281,28 +249,23 @@ def test_trip_is_acknowledged_up_to_its_very_time(seconds: int, evicted: int) ->
     world = cluster(tainted=3)
     world.settle()
     acknowledge(world, NOW + timedelta(seconds=seconds))
-    world.advance(60)
-    assert len(world.evicted) == evicted
+    assert len(world.after(60)) == evicted
 
 
 @pytest.mark.parametrize(("seconds", "evicted"), [(0, 10), (-1, 0)])
 def test_new_leader_does_not_count_what_was_acknowledged(seconds: int, evicted: int) -> None:
     world = started_after(200.0, acknowledged=NOW + timedelta(seconds=seconds - 200))
-    world.advance(60)
-    assert len(world.evicted) == evicted
+    assert len(world.after(60)) == evicted
 
 
 def test_devices_tainted_after_an_acknowledgement_count_though_others_were_tainted_before() -> None:
     world = cluster(tainted=1)
     acknowledge(world, NOW + timedelta(seconds=10))
-    world.advance(20)
-    assert world.evicted == ["pod-0"]
+    assert world.after(20) == ["pod-0"]
     taint_devices(world, 3)
-    world.advance(60)
-    assert len(world.evicted) == 3
+    assert len(world.after(60)) == 3
     taint_devices(world, 4)
-    world.advance(60)
-    assert len(world.evicted) == 3
+    assert len(world.after(60)) == 3
 
 
 def test_acknowledged_driver_is_reset_though_another_one_has_not_tripped() -> None:
@@ -360,10 +323,8 @@ def test_grace_of_the_profile_counts_for_the_rule_that_evicts_later() -> None:
     world.change_policy(structs.replace(FREE, grace_seconds=20.0))
     taint_devices(world, 10)
     world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-9"), key="example.com/rule"))
-    world.advance(49)
-    assert world.evicted == ["pod-9"]
-    world.advance(2)
-    assert world.evicted == ["pod-9", "late"]
+    assert world.after(49) == ["pod-9"]
+    assert world.after(2) == ["pod-9", "late"]
 
 
 GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
@@ -377,9 +338,8 @@ def test_pod_goes_along_with_one_that_the_breaker_does_not_keep(tainted: int, *,
     world.add(structs.replace(bad, driver="nic.example.com"))
     member = world.pod("pod-0")
     world.add(GROUP, pod("along", pod_group="ring", claims=()))
-    world.change(member, structs.replace(member, pod_group="ring"))
+    world.edit(member, pod_group="ring")
     if by_rule:
         world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
     taint_devices(world, tainted)
-    world.advance(60)
-    assert sorted(world.evicted) == (["along", "pod-0"] if evicted else [])
+    assert sorted(world.after(60)) == (["along", "pod-0"] if evicted else [])

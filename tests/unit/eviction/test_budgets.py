@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World, evicting
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import Going, Unit
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -310,7 +310,7 @@ def test_unit_that_its_budget_allows_as_a_whole_goes_beside_four_requests() -> N
 
 @pytest.mark.parametrize(("status", "allowed"), [(None, None), (0, 0), (1, 1), (2, None), (3, None)])
 def test_budget_that_allows_fewer_than_belong_together_is_named(status: int | None, allowed: int | None) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0, status=status))
     for name in ("other", "web-0", "web-1"):
         world.add(claim(name), pod(name, gang="ring"))
@@ -325,7 +325,7 @@ def test_budget_that_allows_fewer_than_belong_together_is_named(status: int | No
 
 
 def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     web = Budget("web", every_seconds=2.0, allows_at=0.0, status=1)
     world.add_budget(web)
     for number in range(5):
@@ -344,32 +344,29 @@ def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
 
 @pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "the same"])
 def test_pod_that_leaves_its_budget_goes_at_once(app: str, evicted: list[str]) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget(labels=WEB, status=0))
     before = owned("web", labels=WEB)
     world.add(claim("web"), before, rule())
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     # The budget is not asked for five seconds, so what happens before that is due to the labels.
-    world.change(before, structs.replace(before, labels=(("app", app), ("more", ""))))
-    world.settle()
-    assert world.evicted == evicted
+    world.edit(before, labels=(("app", app), ("more", "")))
+    assert world.settled() == evicted
 
 
 @pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "one"])
 def test_pod_is_evicted_under_the_budgets_that_its_newest_labels_have(app: str, evicted: list[str]) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget(labels=WEB))
     before = owned("web", labels=(("app", "api"),))
     world.add(claim("web", tolerates(10)), before, rule())
-    world.change(before, structs.replace(before, labels=(("app", app),)))
-    world.advance(12)
-    assert world.evicted == evicted
+    world.edit(before, labels=(("app", app),))
+    assert world.after(12) == evicted
 
 
 def test_refused_pods_take_turns() -> None:
     """Whether a budget allows an eviction may depend on the pod: one that is not ready may go where others may not."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget("web"))
     for number in range(3):
         world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
@@ -380,7 +377,7 @@ def test_refused_pods_take_turns() -> None:
 
 def test_pods_past_their_deadline_are_deleted_without_waiting_for_each_other() -> None:
     """That one of them is gone is no progress of the budget."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True))
+    world = evicting(deadline_seconds=20.0, delete_after_deadline=True)
     world.add_budget(Budget("web"))
     for number in range(3):
         world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))

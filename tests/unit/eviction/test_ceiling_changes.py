@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.patched import (
     PATCH,
@@ -42,12 +42,10 @@ def test_rules_that_replace_others_take_over_what_was_counted() -> None:
     world = limited(3)
     fill(world, 0, 1)
     world.add(part(0))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
     world.add(part(1, name="other"))
     drop(world, name_of(0))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
     assert stopped(world, "other").startswith(f"{TOGETHER} 4 pods, the limit is 3")
     assert world.condition("other", COUNTED_PODS)[2] == "2"
     assert EVICTED_PODS not in [each.type for each in world.inventory.rules["other"].conditions]
@@ -61,8 +59,7 @@ def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
     drop(world, name_of(0))
     world.advance(600)
     world.add(part(1), part(2))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
     assert stopped(world, name_of(2))
     counts = [each.message for each in world.inventory.rules[name_of(1)].conditions if each.type == COUNTED_PODS]
     assert counts == ["2"]
@@ -75,8 +72,7 @@ def test_patch_that_is_stopped_and_loses_all_rules_is_judged_again_with_the_next
     world.advance(20)
     drop(world, name_of(0), name_of(1))
     world.add(part(0))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
 
 
 def test_counts_of_patches_without_rules_are_kept_for_a_thousand_of_them() -> None:
@@ -124,8 +120,7 @@ def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_chan
     world.advance(1.9)
     drop(world, name_of(1))
     assert world.evicted == []
-    world.advance(0.2)
-    assert len(world.evicted) == 2
+    assert len(world.after(0.2)) == 2
     assert not stopped(world, name_of(0))
 
 
@@ -134,11 +129,9 @@ def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    known = world.inventory.rules[name_of(1)]
-    world.change(known, structs.replace(known, selector=DeviceSelector(DRIVER, "node-9")))
+    world.edit(world.rule(name_of(1)), selector=DeviceSelector(DRIVER, "node-9"))
     assert world.evicted == []
-    world.advance(2.1)
-    assert len(world.evicted) == 2
+    assert len(world.after(2.1)) == 2
 
 
 def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
@@ -179,9 +172,8 @@ def test_changes_of_many_rules_of_a_stopped_patch_are_few_looks_at_its_pods(monk
     for number in range(20):
         known = world.inventory.rules[name_of(number)]
         meta = structs.replace(known.meta, annotations={"devicetaint.io/description": "changed"})
-        world.change(known, structs.replace(known, meta=meta))
-    world.advance(5)
-    assert world.evicted == []
+        world.edit(known, meta=meta)
+    assert world.after(5) == []
     assert len(looks) == 2, "one at once, and one when the stop is lifted"
     assert all(stopped(world, name_of(number)) for number in range(20))
 
@@ -191,12 +183,10 @@ def test_limit_that_is_raised_holds_at_once_for_all_rules() -> None:
     world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=lambda _, __: Ceiling(most[0], confirmed=False))
     fill(world, 0, 1)
     world.add(part(0), part(1))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     most[0] = 4
     world.worker.replan_all()
-    world.settle()
-    assert len(world.evicted) == 4
+    assert len(world.settled()) == 4
 
 
 def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() -> None:
@@ -206,10 +196,8 @@ def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() ->
     world.add(part(0), part(1))
     world.advance(20)
     for number in range(2):
-        known = world.inventory.rules[name_of(number)]
-        world.change(known, structs.replace(known, origin=RuleOrigin()))
-    world.advance(20)
-    assert world.evicted == []
+        world.edit(world.rule(name_of(number)), origin=RuleOrigin())
+    assert world.after(20) == []
 
 
 @pytest.mark.parametrize("known_before", [True, False])
@@ -223,8 +211,7 @@ def test_marks_of_a_patch_that_would_not_write_it_do_not_take_a_rule_out_of_its_
     known = world.inventory.rules[name_of(0)]
     world.set_patch(patch("other", text="many"))
     world.change(known, of_patch(known, "other"))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
 
 
 def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_itself() -> None:
@@ -234,11 +221,9 @@ def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_
     fill(world, 0, 1, 2)
     world.add(part(0))
     world.advance(20)
-    known = world.inventory.rules[name_of(0)]
-    world.change(known, structs.replace(known, selector=POOL_1))
+    world.edit(world.rule(name_of(0)), selector=POOL_1)
     world.add(part(2))
-    world.advance(20)
-    assert len(world.evicted) == 6
+    assert len(world.after(20)) == 6
 
 
 @pytest.mark.parametrize("origin", [of_patch(rule(), "made-up").origin, for_hardware(rule(), "made-up").origin])
@@ -247,10 +232,8 @@ def test_marks_of_what_does_not_exist_do_not_take_a_rule_out_of_its_patch(origin
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    known = world.inventory.rules[name_of(0)]
-    world.change(known, structs.replace(known, origin=origin))
-    world.advance(20)
-    assert world.evicted == []
+    world.edit(world.rule(name_of(0)), origin=origin)
+    assert world.after(20) == []
 
 
 OTHER = DeviceTaint("example.com/other", "", "NoExecute")
@@ -279,8 +262,7 @@ def test_only_a_patch_that_was_judged_as_a_whole_resets_the_count(
     if reset:
         assert world.condition(name_of(0), COUNTED_PODS)[2] == "0"
     world.add(part(1))
-    world.advance(20)
-    assert len(world.evicted) == (4 if reset else 2)
+    assert len(world.after(20)) == (4 if reset else 2)
 
 
 def test_count_is_written_to_a_rule_that_evicts_no_pod_as_well() -> None:
@@ -300,8 +282,7 @@ def test_worker_that_starts_adds_up_before_it_evicts() -> None:
         world.inventory.apply(None, each)
     world.worker = Controller(world.deps, InTree.ABSENT)
     world.worker.start()
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 5 pods, the limit is 4")
 
 
@@ -315,22 +296,20 @@ def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothin
 
 
 @pytest.mark.parametrize("confirmed", [True, False], ids=["by a text", "by time, as it is narrower"])
-def test_worker_is_woken_when_a_stop_ends(*, confirmed: bool) -> None:
-    async def test() -> None:
-        world = limited(3, {"one": 9}, clock=LoopClock())
-        fill(world, 0, 1)
-        world.add(part(0), part(1))
-        async with at_work(world):
-            await asyncio.sleep(20)
-            assert stopped(world, name_of(0))
-            if confirmed:
-                world.set_patch(patch(text="one"))
-            else:
-                drop(world, name_of(1))
-            await asyncio.sleep(0.1 if confirmed else 2.1)
-            assert len(world.evicted) == (4 if confirmed else 2)
-
-    hurry(test())
+@hurried
+async def test_worker_is_woken_when_a_stop_ends(*, confirmed: bool) -> None:
+    world = limited(3, {"one": 9}, clock=LoopClock())
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    async with at_work(world):
+        await asyncio.sleep(20)
+        assert stopped(world, name_of(0))
+        if confirmed:
+            world.set_patch(patch(text="one"))
+        else:
+            drop(world, name_of(1))
+        await asyncio.sleep(0.1 if confirmed else 2.1)
+        assert len(world.evicted) == (4 if confirmed else 2)
 
 
 @pytest.mark.parametrize("confirmed", [True, False], ids=["by a text", "by time, as it is narrower"])
@@ -371,10 +350,8 @@ def test_stopped_patch_of_one_rule_goes_on_at_once_when_that_is_narrowed() -> No
     world.add(part(0))
     world.advance(20)
     assert stopped(world, name_of(0))
-    known = world.inventory.rules[name_of(0)]
-    world.change(known, structs.replace(known, selector=DeviceSelector(DRIVER, "node-0", "gpu-1")))
-    world.settle()
-    assert world.evicted == ["pod-0-1"]
+    world.edit(world.rule(name_of(0)), selector=DeviceSelector(DRIVER, "node-0", "gpu-1"))
+    assert world.settled() == ["pod-0-1"]
 
 
 def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> None:
@@ -386,8 +363,7 @@ def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> 
     drop(world, name_of(0))
     world.set_patch(patch(text="made up"))
     world.add(part(1))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 

@@ -10,17 +10,9 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.slow import UNSURE
-from tests.unit.eviction.world import FREE, FakeCluster, World
-from webhook.api.rules import (
-    COUNTED_PODS,
-    EVICTED_PODS,
-    Condition,
-    DeviceSelector,
-    DeviceTaintRule,
-    counted_pods,
-)
+from tests.unit.eviction.world import FakeCluster, evicting
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule, counted_pods
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
-from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
@@ -87,15 +79,12 @@ def test_rule_that_is_narrowed_and_widened_again_counts_from_the_widening() -> N
 
 def test_rule_that_is_narrowed_again_and_again_stays_under_its_ceiling() -> None:
     """F10: each narrower selector would otherwise allow the whole number of pods again."""
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(2, None, confirmed=False))
+    world = evicting(ceiling_of=lambda _: Ceiling(2, None, confirmed=False))
     world.add(claim("a", devices=("gpu-0",)), pod("a"), claim("b", devices=("gpu-1",)), pod("b"), WIDE)
-    world.advance(20)
-    assert len(world.evicted) == 2
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, selector=changed(selector={"pool": "node-0"}).selector, generation=2))
+    assert len(world.after(20)) == 2
+    world.edit(world.rule(), selector=changed(selector={"pool": "node-0"}).selector, generation=2)
     world.add(claim("c", devices=("gpu-2",), pool="node-0"), pod("c"))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
     told = "hits 3 pods, the limit is 2 and nothing was confirmed; 2 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", told)
 
@@ -180,12 +169,11 @@ def test_count_can_be_read_again(number: int) -> None:
 
 
 def test_second_count_is_written_once_it_differs_and_then_kept_up_to_date() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(9, confirmed=False))
-    world.add(claim("a"), pod("a"), rule())
+    world = evicting(claim("a"), pod("a"), rule(), ceiling_of=lambda _: Ceiling(9, confirmed=False))
     world.advance(20)
     assert COUNTED_PODS not in [each.type for each in world.inventory.rules["rule"].conditions]
     known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, taint=structs.replace(known.taint, key="example.com/new")))
+    world.edit(known, taint=structs.replace(known.taint, key="example.com/new"))
     world.advance(20)
     assert world.condition("rule", COUNTED_PODS) == ("True", "PodsCounted", "0")
     assert world.condition("rule", EVICTED_PODS)[2] == "1"
@@ -210,7 +198,7 @@ class Untrue(FakeCluster):
 
 
 def test_pod_that_stands_undeleted_counts_once_however_often_it_is_evicted() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(2), cluster=Untrue)
+    world = evicting(ceiling_of=lambda _: Ceiling(2), cluster=Untrue)
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     world.advance(400)
     assert len(world.cluster.requests) > 4
@@ -228,13 +216,12 @@ class Unanswered(Untrue):
 
 
 def test_pod_that_stands_undeleted_counts_once_although_its_second_eviction_gets_no_answer() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(2), cluster=Unanswered)
+    world = evicting(ceiling_of=lambda _: Ceiling(2), cluster=Unanswered)
     world.add(claim("a"), pod("a"), claim("b"), pod("b", hold="checkpoint"), rule())
     world.advance(61)
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     world.remove(world.pod("a"))
     world.advance(5)
-    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
-    world.advance(60)
-    assert world.evicted == ["b"]
+    world.edit(world.pod("b"), hold=None)
+    assert world.after(60) == ["b"]
     assert world.condition("rule")[2] == "2 pods evicted"

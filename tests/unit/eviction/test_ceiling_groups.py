@@ -29,7 +29,7 @@ from tests.unit.eviction.patched import (
     sibling,
     stopped,
 )
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import (
     CONFIRM_IMPACT,
     COUNTED_PODS,
@@ -53,8 +53,7 @@ def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_e
     world = limited(5)
     fill(world, 0, 1, 2)
     world.add(*[part(number) for number in range(3)])
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     for number in range(3):
         expected = f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; 0 pods evicted"
         assert stopped(world, name_of(number)) == expected
@@ -65,8 +64,7 @@ def test_rules_of_a_patch_at_the_limit_evict_all_pods() -> None:
     world = limited(6)
     fill(world, 0, 1, 2)
     world.add(*[part(number) for number in range(3)])
-    world.advance(60)
-    assert len(world.evicted) == 6
+    assert len(world.after(60)) == 6
 
 
 def test_rules_that_were_judged_one_by_one_do_not_count_together() -> None:
@@ -78,8 +76,7 @@ def test_rules_that_were_judged_one_by_one_do_not_count_together() -> None:
     marks = (RuleOrigin(of_patch="uid-firmware"), half, label_of_another)
     rules = [structs.replace(part(number), origin=origin) for number, origin in enumerate(marks)]
     world.add(*rules, part(3, patch="other"))
-    world.advance(60)
-    assert len(world.evicted) == 8
+    assert len(world.after(60)) == 8
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
@@ -102,16 +99,13 @@ def test_pod_that_two_rules_of_a_patch_hit_counts_once() -> None:
     world = limited(4)
     fill(world, 0)
     world.add(part(0), part(0, name="again", key="example.com/other"))
-    world.advance(60)
-    assert len(world.evicted) == 2
+    assert len(world.after(60)) == 2
     assert [world.condition(name, EVICTED_PODS)[2] for name in (name_of(0), "again")] == ["2", "2"]
     assert world.condition(name_of(0), COUNTED_PODS)[2] == "0", "the sum over the rules is the number of pods"
     fill(world, 0, start=2)
-    world.advance(60)
-    assert len(world.evicted) == 4
+    assert len(world.after(60)) == 4
     fill(world, 0, start=4, pods=1)
-    world.advance(60)
-    assert len(world.evicted) == 4
+    assert len(world.after(60)) == 4
     assert stopped(world, "again").startswith(f"{TOGETHER} 5 pods, the limit is 4 and nothing was confirmed")
 
 
@@ -119,8 +113,7 @@ def test_namespaces_of_all_rules_count_together() -> None:
     world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=lambda _, __: Ceiling(None, 1, confirmed=False))
     world.add(claim("a", pool="node-0"), pod("a"), claim("b", pool="node-1", namespace="web"))
     world.add(pod("b", namespace="web"), part(0), part(1))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} pods in 2 namespaces, the limit is 1")
 
 
@@ -128,11 +121,10 @@ def test_each_taint_of_a_patch_has_its_limit_and_that_is_for_all_of_the_patch() 
     def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
         return Ceiling(9 if each.taint.key == KEY else 3, confirmed=False)
 
-    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    world = evicting(patch_ceiling_of=ceiling)
     fill(world, 0, 1)
     world.add(part(0), part(1, key="example.com/other"))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
@@ -140,7 +132,7 @@ def test_softened_rules_have_their_own_limit_beside_others_of_the_patch() -> Non
     def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
         return Ceiling(3 if each.softened else 9, confirmed=False)
 
-    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    world = evicting(patch_ceiling_of=ceiling)
     fill(world, 0, 1)
     for number, softened in ((0, True), (1, False)):
         world.add(part(number, softened=softened))
@@ -153,11 +145,10 @@ def test_limit_of_a_taint_that_evicts_no_pod_stops_nothing() -> None:
     def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
         return Ceiling(9 if each.taint.key == KEY else 0, confirmed=False)
 
-    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    world = evicting(patch_ceiling_of=ceiling)
     fill(world, 0)
     world.add(part(0), part(1, key="example.com/other"))
-    world.advance(20)
-    assert len(world.evicted) == 2
+    assert len(world.after(20)) == 2
 
 
 def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
@@ -167,8 +158,7 @@ def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
     world.advance(20)
     world.add(part(2))
     assert stopped(world, name_of(1))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     assert stopped(world, name_of(2))
 
 
@@ -198,11 +188,9 @@ def test_confirmed_patch_is_evicted_in_full_and_not_beyond_what_was_confirmed() 
     world.set_patch(patch(text="one"))
     fill(world, 0, 1, 2)
     world.add(*[part(number) for number in range(3)])
-    world.advance(20)
-    assert len(world.evicted) == 6
+    assert len(world.after(20)) == 6
     fill(world, 1, start=2, pods=1)
-    world.advance(20)
-    assert len(world.evicted) == 6
+    assert len(world.after(20)) == 6
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 7 pods, at most 6 were confirmed")
 
 
@@ -214,11 +202,9 @@ def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
     world.advance(20)
     assert stopped(world, name_of(0))
     world.set_patch(patch(text="made up"))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     world.set_patch(patch(text="one"))
-    world.settle()
-    assert len(world.evicted) == 4
+    assert len(world.settled()) == 4
 
 
 def test_patch_that_is_known_late_lets_its_rules_go_on_and_resets_no_count() -> None:
@@ -287,8 +273,7 @@ def test_rule_with_a_text_of_its_own_counts_for_itself() -> None:
     world.add(part(1), part(2))
     world.advance(20)
     world.add(part(0, annotations=annotations))
-    world.advance(20)
-    assert len(world.evicted) == 4
+    assert len(world.after(20)) == 4
     assert stopped(world, name_of(1))
 
 
@@ -296,17 +281,13 @@ def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_th
     world = limited(3, {"mine": 2})
     fill(world, 0, 1)
     world.add(part(0), part(1))
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     known = world.inventory.rules[name_of(0)]
-    world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: "mine"}).meta))
-    world.advance(20)
-    assert len(world.evicted) == 4, "it by its text, and the other one by the limit"
-    known = world.inventory.rules[name_of(0)]
-    world.change(known, structs.replace(known, meta=part(0).meta))
+    world.edit(known, meta=part(0, annotations={CONFIRM_IMPACT: "mine"}).meta)
+    assert len(world.after(20)) == 4, "it by its text, and the other one by the limit"
+    world.edit(world.rule(name_of(0)), meta=part(0).meta)
     fill(world, 1, start=2, pods=1)
-    world.advance(20)
-    assert len(world.evicted) == 4
+    assert len(world.after(20)) == 4
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 5 pods, the limit is 3")
 
 
@@ -317,8 +298,7 @@ def test_rule_and_those_for_its_hardware_are_one_impact() -> None:
     world = limited(3)
     fill(world, 0, 1)
     world.add(sibling(0), sibling(1), owner_of_siblings())
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     expected = "DeviceTaintRule rule, with the rules for its hardware, hits 4 pods, the limit is 3 and nothing was"
     assert stopped(world, "rule").startswith(expected)
     assert stopped(world, sibling(0).meta.name).startswith(expected)
@@ -328,26 +308,22 @@ def test_text_of_a_rule_counts_for_its_hardware() -> None:
     world = limited(3, {"one": 4})
     fill(world, 0, 1)
     world.add(owner_of_siblings(annotations={CONFIRM_IMPACT: "one"}), sibling(0), sibling(1))
-    world.advance(20)
-    assert len(world.evicted) == 4
+    assert len(world.after(20)) == 4
     world.add(sibling(2), sibling(3))
     fill(world, 1, start=2)
-    world.advance(20)
-    assert len(world.evicted) == 4
+    assert len(world.after(20)) == 4
 
 
 def test_rule_that_is_judged_again_resets_the_count_of_its_hardware() -> None:
     world = limited(4)
     fill(world, 0, 1)
     world.add(owner_of_siblings(), sibling(0), sibling(1))
-    world.advance(20)
-    assert len(world.evicted) == 4
+    assert len(world.after(20)) == 4
     known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, taint=structs.replace(known.taint, key="example.com/new")))
+    world.edit(known, taint=structs.replace(known.taint, key="example.com/new"))
     world.add(*[sibling(at, key="example.com/new") for at in (2, 3)])
     fill(world, 1, start=2)
-    world.advance(20)
-    assert len(world.evicted) == 6
+    assert len(world.after(20)) == 6
     assert world.worker._core.ceilings._groups["uid-rule"].counting == 2
 
 
@@ -355,8 +331,7 @@ def test_rules_for_the_hardware_of_a_rule_that_is_gone_still_count_together() ->
     world = limited(3)
     fill(world, 0, 1)
     world.add(*[for_hardware(rule(f"s-{number}", selector=each)) for number, each in enumerate((POOL_0, POOL_1))])
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     assert stopped(world, "s-0").startswith("DeviceTaintRule rule, with the rules for its hardware, hits 4 pods")
     drop(world, "s-0", "s-1")
     assert not world.worker._core.ceilings._groups
@@ -375,9 +350,8 @@ def test_rule_for_hardware_that_a_slice_shows_later_counts_with_the_one_that_it_
     world.add(rule(selector=gpu, annotations={SCOPE: HARDWARE}), for_hardware(late))
     world.settle()
     devices = tuple([Device(name, (), counter_sets=("a",)) for name in names])
-    world.change(shown, structs.replace(shown, devices=devices))
-    world.advance(60)
-    assert world.evicted == []
+    world.edit(shown, devices=devices)
+    assert world.after(60) == []
     assert stopped(world, late.meta.name).startswith("DeviceTaintRule rule, with the rules for its hardware, hits 4")
 
 
@@ -390,8 +364,7 @@ def test_rules_that_turn_out_to_be_of_one_patch_are_checked_together() -> None:
     world.add(part(0), part(1))
     world.settle()
     world.set_patch(patch(PATCH, DeviceSelector(DRIVER)))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
@@ -428,7 +401,7 @@ def test_rules_of_a_patch_are_checked_once_for_a_change_that_hits_all_of_them() 
         asked.append(each.meta.name)
         return Ceiling(1000, confirmed=False)
 
-    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    world = evicting(patch_ceiling_of=ceiling)
     fill(world, *range(50), pods=1)
     world.add(*[part(number) for number in range(50)])
     world.advance(20)

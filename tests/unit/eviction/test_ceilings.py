@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_manners import crowd
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import affected, controller, planner
@@ -20,11 +20,10 @@ from webhook.eviction.ports import Ceiling
 
 
 def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=2))
+    world = evicting(ceiling_of=lambda _: Ceiling(pods=2))
     crowd(world, 3)
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     stopped = "hits 3 pods, at most 2 were confirmed; 0 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", stopped)
     assert world.told("EvictionStopped") == ["rule"]
@@ -38,8 +37,7 @@ def test_pods_with_extended_resources_count_for_the_ceiling_as_they_were_confirm
     for name in names:
         world.add(claim(name, extended=True), pod(name, claims=(), extended_claim=f"{name}-claim"))
     world.add(rule(effect="NoSchedule", evict=True) if mode is Mode.DELEGATED else rule())
-    world.advance(60)
-    assert sorted(world.evicted) == (names if confirmed == 3 else [])
+    assert sorted(world.after(60)) == (names if confirmed == 3 else [])
 
 
 def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
@@ -47,8 +45,7 @@ def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: ceiling)
     crowd(world, 2)
     world.add(rule(effect="NoSchedule", evict=True))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("False", "Stopped")
     assert message.startswith("hits pods in protected namespace ml, and nothing was confirmed; its devices stay closed")
@@ -64,24 +61,20 @@ def test_rule_stops_when_more_comes_than_was_confirmed_and_goes_on_once_it_is() 
     )
     crowd(world, 3)
     world.add(rule())
-    world.settle()
-    assert len(world.evicted) == 3
+    assert len(world.settled()) == 3
     world.add(claim("more"), pod("more"))
-    world.advance(30)
-    assert len(world.evicted) == 3
+    assert len(world.after(30)) == 3
     assert world.condition("rule")[1] == "Stopped"
     known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, meta=structs.replace(known.meta, annotations={"confirmed": "again"})))
-    world.advance(30)
-    assert world.evicted[3:] == ["more"]
+    world.edit(known, meta=structs.replace(known.meta, annotations={"confirmed": "again"}))
+    assert world.after(30)[3:] == ["more"]
 
 
 def test_pod_under_another_rule_goes_although_one_is_stopped() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda rule: Ceiling(pods=0) if rule.meta.name == "wide" else None)
+    world = evicting(ceiling_of=lambda rule: Ceiling(pods=0) if rule.meta.name == "wide" else None)
     crowd(world, 2)
     world.add(rule("wide"), rule("narrow", selector=DeviceSelector(device="pod-000")))
-    world.advance(1)
-    assert world.evicted == ["pod-000"]
+    assert world.after(1) == ["pod-000"]
 
 
 def test_new_text_counts_the_pods_that_were_evicted_before() -> None:
@@ -95,51 +88,45 @@ def test_new_text_counts_the_pods_that_were_evicted_before() -> None:
     world.add(rule())
     world.settle()
     world.add(claim("more"), pod("more"))
-    world.advance(30)
-    assert len(world.evicted) == 3
+    assert len(world.after(30)) == 3
     known = world.inventory.rules["rule"]
     labelled = structs.replace(known, meta=structs.replace(known.meta, annotations={"devicetaint.io/owner": "me"}))
     world.change(known, labelled)
-    world.advance(30)
-    assert len(world.evicted) == 3
+    assert len(world.after(30)) == 3
     annotations = {CONFIRM_IMPACT: "again"}
     world.change(labelled, structs.replace(known, meta=structs.replace(known.meta, annotations=annotations)))
-    world.advance(30)
-    assert world.evicted[3:] == ["more"]
+    assert world.after(30)[3:] == ["more"]
     assert world.condition("rule")[2] == "4 pods evicted"
 
 
 def test_pods_evicted_before_a_restart_count() -> None:
     before = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=8))
+    world = evicting(ceiling_of=lambda _: Ceiling(pods=8))
     crowd(world, 2)
     world.add(rule(conditions=(before,)))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     assert world.condition("rule")[2] == "hits 9 pods, at most 8 were confirmed; 7 pods evicted"
 
 
 def test_limit_that_the_policy_raises_or_lowers_holds_at_once() -> None:
     most = [1]
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=most[0], confirmed=False))
+    world = evicting(ceiling_of=lambda _: Ceiling(pods=most[0], confirmed=False))
     world.add(claim("later", tolerates(60)), pod("later"), claim("last", tolerates(90)), pod("last"), rule())
     world.advance(30)
     assert world.condition("rule")[1] == "Stopped"
     most[0] = 2
     world.worker.replan_all()
-    world.advance(35)
-    assert world.evicted == ["later"]
+    assert world.after(35) == ["later"]
     most[0] = 0
     world.worker.replan_all()
-    world.advance(60)
-    assert world.evicted == ["later"]
+    assert world.after(60) == ["later"]
     told = "hits 2 pods, the limit is 0 and nothing was confirmed; 1 pod evicted"
     assert world.condition("rule") == ("False", "Stopped", told)
 
 
 def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever part of its pods was looked at first, and whoever is in line by then."""
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda rule: Ceiling(pods=1) if rule.generation > 1 else None)
+    world = evicting(ceiling_of=lambda rule: Ceiling(pods=1) if rule.generation > 1 else None)
     crowd(world, 6)
     before = rule()
     world.add(before)
@@ -151,14 +138,13 @@ def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch
         taken = world.worker.take()
         if taken is not None:
             asyncio.run(world.worker.evict(taken))
-    world.advance(1)
-    assert world.evicted == ["pod-003"]
+    assert world.after(1) == ["pod-003"]
 
 
 @pytest.mark.parametrize("step", range(8))
 def test_pod_that_goes_while_a_plan_is_made_counts_once(step: int) -> None:
     """Evictions go on by the plan before it."""
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=3))
+    world = evicting(ceiling_of=lambda _: Ceiling(pods=3))
     crowd(world, 3)
     world.add(rule())
     world.catch_up()
@@ -172,10 +158,9 @@ def test_pod_that_goes_while_a_plan_is_made_counts_once(step: int) -> None:
 
 
 def test_namespaces_are_limited_as_well() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(namespaces=1))
+    world = evicting(ceiling_of=lambda _: Ceiling(namespaces=1))
     world.add(claim("a"), pod("a"), claim("b", namespace="web"), pod("b", namespace="web"), rule())
-    world.advance(1)
-    assert world.evicted == []
+    assert world.after(1) == []
 
 
 def confirmed(world: World, text: str, **fields: object) -> None:
@@ -183,7 +168,7 @@ def confirmed(world: World, text: str, **fields: object) -> None:
     known = world.inventory.rules["rule"]
     annotations = {CONFIRM_IMPACT: text} if text else {}
     meta = structs.replace(known.meta, annotations=annotations)
-    world.change(known, structs.replace(known, meta=meta, taint=structs.replace(known.taint, **fields)))
+    world.edit(known, meta=meta, taint=structs.replace(known.taint, **fields))
     world.advance(30)
 
 
@@ -285,7 +270,7 @@ def test_timeadded_that_is_moved_later_does_not_begin_a_new_count() -> None:
 def test_text_that_does_not_count_is_named_where_the_rule_stops() -> None:
     """R5."""
     problem = "it was printed for another object"
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, text_problem=problem))
+    world = evicting(ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, text_problem=problem))
     crowd(world, 2)
     world.add(rule())
     world.advance(30)
@@ -294,8 +279,7 @@ def test_text_that_does_not_count_is_named_where_the_rule_stops() -> None:
 
 
 def test_rule_that_hits_too_much_says_so_at_once_however_long_it_was_below() -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1))
-    world.add(claim("later", tolerates(3600)), pod("later"), rule())
+    world = evicting(claim("later", tolerates(3600)), pod("later"), rule(), ceiling_of=lambda _: Ceiling(pods=1))
     world.advance(95)
     world.add(claim("more", tolerates(3600)), pod("more"))
     world.settle()

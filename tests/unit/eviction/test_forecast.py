@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, World
+from tests.unit.eviction.world import BLUNT, FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
@@ -31,12 +31,7 @@ def forecast(world: World, name: str = "rule") -> tuple[str, ...]:
     assert (status, reason) == ("False", "NoEffect")
     published, allocated, pods, _ = message.split(". ", 3)
     pods, namespaces = pods.split(" if ")[0].split(" would be evicted in ")
-    return (
-        published.removesuffix(" selected"),
-        allocated.removesuffix(" selected"),
-        pods,
-        namespaces,
-    )
+    return (published.removesuffix(" selected"), allocated.removesuffix(" selected"), pods, namespaces)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +102,7 @@ def forecast(world: World, name: str = "rule") -> tuple[str, ...]:
     ],
 )
 def test_pods_that_effect_none_counts(objects: tuple[InventoryObject, ...], pods: str, namespaces: str) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(*objects, NONE)
+    world = evicting(*objects, NONE)
     world.settle()
     assert forecast(world)[2:] == (pods, namespaces)
 
@@ -121,15 +115,12 @@ def test_pods_that_effect_none_counts(objects: tuple[InventoryObject, ...], pods
         (DeviceSelector(pool="node-0"), ("2 published devices", "1 allocated device", "1 pod")),
         (DeviceSelector(device="gpu-0"), ("1 published device", "1 allocated device", "1 pod")),
         (DeviceSelector(driver="other.example.com"), ("0 published devices", "0 allocated devices", "0 pods")),
-        (
-            DeviceSelector(pool="node-1", device="gpu-0"),
-            ("0 published devices", "0 allocated devices", "0 pods"),
-        ),
+        (DeviceSelector(pool="node-1", device="gpu-0"), ("0 published devices", "0 allocated devices", "0 pods")),
     ],
 )
 def test_selectors_of_effect_none(selector: DeviceSelector | None, expected: tuple[str, ...]) -> None:
     """A rule without a selector selects nothing (E-6), also where it is counted."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add(
         slice_of({"gpu-0": (), "gpu-1": ()}),
         slice_of({"gpu-9": ()}, name="other", pool="node-1"),
@@ -161,7 +152,7 @@ def test_only_the_selected_devices_of_a_pod_count(selector: DeviceSelector, pods
     assert both.allocation
     [tolerant] = both.allocation
     intolerant = structs.replace(tolerant, driver="other.example.com", pool="node-1", device="gpu-1", tolerations=())
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add(structs.replace(both, allocation=(tolerant, intolerant)), pod(), rule(effect="None", selector=selector))
     world.settle()
     assert forecast(world)[2] == pods
@@ -180,8 +171,7 @@ def test_pod_that_was_evicted_a_moment_ago_does_not_count_before_the_watch_shows
     world.add(claim(), pod(), rule("first"))
     running = world.pod("pod")
     world.cluster.lingering = True
-    world.settle()
-    assert world.evicted == ["pod"]
+    assert world.settled() == ["pod"]
     world.inventory.apply(world.pod("pod"), running)  # the watch is behind
     world.add(NONE)
     world.settle()
@@ -245,8 +235,7 @@ def test_other_consumers_neither_protect_a_pod_nor_stand_for_it(
     """E-18."""
     world = World(Mode.REPLACEMENT, BLUNT)
     world.add(claim(consumers=consumers), pod(), rule())
-    world.settle()
-    assert world.evicted == evicted
+    assert world.settled() == evicted
 
 
 def test_count_stays_as_it_was_when_the_condition_is_restored() -> None:

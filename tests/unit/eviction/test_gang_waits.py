@@ -85,8 +85,7 @@ def test_pods_that_wait_for_one_on_hold_are_counted_named_and_told() -> None:
     }
     assert world.sample("oldest_due_seconds") == 0.0
     world.change(world.pod("a"), hold(world.pod("a"), None))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "c", "d"]
+    assert sorted(world.settled()) == ["a", "b", "c", "d"]
     assert causes(world) == {}
 
 
@@ -161,8 +160,7 @@ def test_pod_that_is_due_before_the_others_waits_for_the_last_and_its_event_says
     )
     assert causes(world) == {"gang": 2}
     assert events(world) == {name: [at] for name in "abc"}
-    world.advance(20)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.after(20)) == ["a", "b", "c"]
 
 
 def test_pod_that_is_due_last_is_named_whatever_else_the_others_wait_for() -> None:
@@ -319,8 +317,7 @@ def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
     world = world_of(cluster=Refusing)
     gang(world, "a", "b", "c")
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert 5 <= len(world.cluster.dry_runs) <= 20
     assert said(world) == (
         "Evicting",
@@ -329,8 +326,7 @@ def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
     assert causes(world) == {"failed": 1, "gang": 2}
     assert progress(world).due == 3
     world.cluster.pods = ()  # type: ignore[attr-defined]
-    world.advance(10)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.after(10)) == ["a", "b", "c"]
 
 
 def test_pods_of_a_unit_whose_retry_is_far_off_are_told_once() -> None:
@@ -363,11 +359,9 @@ def test_unit_goes_once_the_last_of_its_pods_is_not_refused(refused: tuple[str, 
     world.cluster.pods = refused  # type: ignore[attr-defined]
     gang(world, "a", "b", "c")
     world.add(rule())
-    world.advance(100)
-    assert world.evicted == []
+    assert world.after(100) == []
     world.cluster.pods = ()  # type: ignore[attr-defined]
-    world.advance(11)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.after(11)) == ["a", "b", "c"]
 
 
 def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
@@ -375,8 +369,7 @@ def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
     gang(world, "a", "b", "c")
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
     world.add(rule())
-    world.advance(5)
-    assert world.evicted == ["a", "b", "c"]
+    assert world.after(5) == ["a", "b", "c"]
     assert len({at for _, _, at in world.cluster.calls[1:]}) == 1
 
 

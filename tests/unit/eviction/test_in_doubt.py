@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
-from tests.unit.eviction.world import FREE, FakeCluster, World
+from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
@@ -39,7 +39,7 @@ def taint_goes(world: World) -> None:
 
 
 def claim_is_deallocated(world: World) -> None:
-    world.change(claim("one"), structs.replace(claim("one"), allocation=None, reserved_for=()))
+    world.edit(claim("one"), allocation=None, reserved_for=())
 
 
 def pod_gives_way_to_a_namesake(world: World) -> None:
@@ -56,8 +56,7 @@ def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(change: Cal
     world.add(claim("one"), pod("one"))
     world.cluster.meanwhile.append(lambda: change(world))
     world.add(rule("rule"))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert world.sample("pods_under_way") == 0
 
 
@@ -71,8 +70,7 @@ def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
 
     world.cluster.meanwhile.append(again)
     world.add(rule("rule"))
-    world.advance(60)
-    assert world.evicted == ["one"]
+    assert world.after(60) == ["one"]
 
 
 def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
@@ -83,8 +81,7 @@ def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     asyncio.run(world.worker.evict(taken))
     assert world.evicted == []
     world.trusted = True
-    world.settle()
-    assert world.evicted == ["one"]
+    assert world.settled() == ["one"]
 
 
 @pytest.mark.parametrize("why", ["in doubt", "paused", "stopping", "behind"])
@@ -115,11 +112,7 @@ def test_no_pod_is_taken_while_the_worker_may_not_act(why: str, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("failure", "done", "looked_at", "evicted"),
-    [
-        (UNSURE, True, ["one"], []),
-        (UNSURE, False, ["one"], ["one"]),
-        (REFUSED, True, [], ["one"]),
-    ],
+    [(UNSURE, True, ["one"], []), (UNSURE, False, ["one"], ["one"]), (REFUSED, True, [], ["one"])],
     ids=["no answer, and done", "no answer, and not done", "refused, so surely not done"],
 )
 def test_pod_is_looked_at_where_nobody_knows_whether_it_was_evicted(
@@ -172,8 +165,7 @@ def test_pod_that_must_not_be_evicted_any_more_at_its_turn_stays(why: str) -> No
     asyncio.run(world.worker.evict(taken))
     assert world.evicted == []
     world.pause = None
-    world.settle()
-    assert world.evicted == ["one"]
+    assert world.settled() == ["one"]
 
 
 class Doubting(FakeCluster):
@@ -188,7 +180,7 @@ class Doubting(FakeCluster):
 
 
 def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() -> None:
-    world = World(Mode.REPLACEMENT, FREE, cluster=Doubting, workers=1)
+    world = evicting(cluster=Doubting, workers=1)
     consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
     world.add(claim("shared", owner="", consumers=consumers))
     world.add(*[pod(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
@@ -198,39 +190,35 @@ def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() 
 
 
 def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_taken_for_it() -> None:
-    world = World(Mode.REPLACEMENT, FREE, cluster=SlowAnswers)
+    world = evicting(cluster=SlowAnswers)
     slow(world).before_answer = lambda: world.add(owned("one", uid="uid-namesake", claims=()))
     world.add(claim("one"), owned("one"), rule())
-    world.settle()
-    assert world.evicted == ["one"]
+    assert world.settled() == ["one"]
     assert (world.worker._core.ledger.granted, world.sample("pods_under_way")) == (set(), 0)
 
 
 def test_no_doubt_is_left_once_another_look_finds_the_pod_gone() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.append(UNSURE)
     world.cluster.done_all_the_same = True
     world.add(rule(), claim("a"), pod("a"))
     world.advance(3)
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     world.remove(world.pod("a"))
     world.advance(700)
     assert not world.worker._core.ledger.doubts
 
 
 def test_pod_that_turns_out_to_have_gone_takes_a_place_although_no_taint_hits_it() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.cluster.lingering = True
+    world = evicting(overall=1, lingering=True)
     world.cluster.answers.append(UNSURE)
     world.add(claim("a"), pod("a"), claim("b", devices=("gpu-1",)), pod("b"))
     world.add(rule("first", selector=DeviceSelector(device="gpu-0")))
     world.settle()
     world.remove(world.inventory.rules["first"])
     world.settle()
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     world.add(rule("second", uid="uid-second", selector=DeviceSelector(device="gpu-1")))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     world.remove(world.pod("a"))
-    world.advance(60)
-    assert world.evicted == ["b"]
+    assert world.after(60) == ["b"]

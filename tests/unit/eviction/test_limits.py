@@ -13,7 +13,7 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
 from tests.unit.eviction.slow import SlowAnswers, slow
 from tests.unit.eviction.test_manners import crowd
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -35,41 +35,35 @@ def test_grace_of_its_profile_makes_a_pod_due_later_than_others() -> None:
 
 
 def test_pods_that_were_terminating_at_the_start_count_if_a_taint_evicts_them() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.add(rule(selector=DeviceSelector(driver=DRIVER, pool=POOL)))
+    world = evicting(rule(selector=DeviceSelector(driver=DRIVER, pool=POOL)), overall=1)
     world.add(claim("other", pool="clean"), pod("other", deleting=True))
     world.add(claim("going"), pod("going", deleting=True))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
     world.advance(10)
     assert (world.evicted, world.sample("pods_under_way")) == ([], 1)
     world.remove(world.pod("going"))
-    world.advance(1)
-    assert world.evicted == ["waits"]
+    assert world.after(1) == ["waits"]
 
 
 @pytest.mark.parametrize(("gang", "evicted"), [("", []), ("train", ["waits"])], ids=["each its own", "one as a gang"])
 def test_pods_that_were_terminating_at_the_start_take_places(gang: str, evicted: list[str]) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=2))
-    world.add(rule())
+    world = evicting(rule(), overall=2)
     for name in "ab":
         world.add(claim(name), pod(name, deleting=True, gang=gang))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
-    world.settle()
-    assert world.evicted == evicted
+    assert world.settled() == evicted
 
 
 @pytest.mark.parametrize("grace", [None, 30])
 def test_terminating_pod_takes_its_place_until_its_grace_and_the_time_for_stuck_pods_are_over(
     grace: int | None,
 ) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world = evicting(overall=1)
     gone_by = None if grace is None else NOW + timedelta(seconds=grace)
     world.add(claim("going"), pod("going", deleting=True, gone_by=gone_by))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"), rule())
-    world.advance(FREE.stuck_after_seconds + (grace or 0) - 0.5)
-    assert world.evicted == []
-    world.advance(1)
-    assert world.evicted == ["waits"]
+    assert world.after(FREE.stuck_after_seconds + (grace or 0) - 0.5) == []
+    assert world.after(1) == ["waits"]
 
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace", "per_owner_unavailable"])
@@ -81,43 +75,36 @@ def test_pod_that_gets_another_profile_waits_for_the_limits_of_that_one_alone(li
     world.cluster.lingering = True
     world.relabel("ml", tier="batch")
     world.add(claim("a"), owned("a"), claim("b"), owned("b"), rule())
-    world.advance(5)
-    assert world.evicted == ["a"]
+    assert world.after(5) == ["a"]
     if how == "labels":
         world.relabel("ml", tier="production")
     else:
         world.change_policy(structs.replace(batch, namespaces=NamespaceMatch(names=("web",))), FREE)
-    world.settle()
-    assert world.evicted == ["a", "b"]
+    assert world.settled() == ["a", "b"]
 
 
 def test_pod_that_leaves_its_gang_waits_for_the_owner_of_another_one_no_longer() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
+    world = evicting(per_owner_unavailable=1)
     world.add(claim("a"), owned("a", by="full", gang="ring"), claim("b"), owned("b", by="other", gang="ring"))
     world.add(owned("broken", by="full", ready=False), rule())
-    world.advance(5)
-    assert world.evicted == []
-    world.change(world.pod("a"), structs.replace(world.pod("a"), gang="", hold="later"))
-    world.settle()
-    assert world.evicted == ["b"]
+    assert world.after(5) == []
+    world.edit(world.pod("a"), gang="", hold="later")
+    assert world.settled() == ["b"]
 
 
 def test_pod_that_gets_another_owner_waits_for_the_first_one_no_longer() -> None:
     """Its labels name it as well."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
+    world = evicting(per_owner_unavailable=1)
     of_deployment: dict[str, Any] = {"by": "web-5f9", "labels": (("pod-template-hash", "5f9"),)}
     world.add(claim("a"), owned("a", **of_deployment), owned("broken", ready=False, **of_deployment), rule())
-    world.advance(5)
-    assert world.evicted == []
-    world.change(world.pod("a"), structs.replace(world.pod("a"), labels=()))
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.after(5) == []
+    world.edit(world.pod("a"), labels=())
+    assert world.settled() == ["a"]
 
 
 @pytest.mark.parametrize(("uid", "evicted"), [("uid-a", []), ("uid-of-another", ["b"])], ids=["it", "its namesake"])
 def test_place_of_a_refused_pod_is_free_unless_the_very_pod_is_terminating_by_now(uid: str, evicted: list[str]) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1), cluster=SlowAnswers)
-    world.add(claim("a"), pod("a"), claim("b"), pod("b"))
+    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), overall=1, cluster=SlowAnswers)
     world.cluster.answers.append(FAILED)
     slow(world).before_answer = lambda: world.change(world.pod("a"), pod("a", uid=uid, deleting=True))
     world.add(rule())
@@ -127,18 +114,14 @@ def test_place_of_a_refused_pod_is_free_unless_the_very_pod_is_terminating_by_no
         if taken is not None:
             asyncio.run(world.worker.evict(taken))
     assert world.evicted == evicted
-    world.settle()
-    assert world.evicted == evicted
+    assert world.settled() == evicted
     world.remove(world.pod("a"))
-    world.settle()
-    assert world.evicted == ["b"]
+    assert world.settled() == ["b"]
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "replaced by a namesake"])
 def test_pod_that_went_in_time_is_not_reported_as_stuck(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.cluster.lingering = True
-    world.add(claim("pod"), owned("pod"), rule())
+    world = evicting(claim("pod"), owned("pod"), rule(), lingering=True)
     world.settle()
     world.remove(world.pod("pod"))
     if again:
@@ -149,8 +132,7 @@ def test_pod_that_went_in_time_is_not_reported_as_stuck(caplog: pytest.LogCaptur
 
 
 def test_pod_that_runs_for_long_is_not_stuck() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("pod"), owned("pod", hold="later"), rule())
+    world = evicting(claim("pod"), owned("pod", hold="later"), rule())
     world.advance(FREE.stuck_after_seconds + 100)
     assert world.sample("pods_stuck") == 0
 
@@ -160,37 +142,31 @@ def test_pod_that_runs_for_long_is_not_stuck() -> None:
 
 @pytest.mark.parametrize(("seconds", "evicted"), [(59, []), (60, ["waits"])])
 def test_eviction_of_the_last_leader_counts_for_the_minute_unless_it_is_older(seconds: int, evicted: list[str]) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1))
+    world = evicting(max_per_minute=1)
     world.add(rule(), claim("going"), pod("going", deleting=True, gone_by=NOW - timedelta(seconds=seconds)))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
-    world.settle()
-    assert world.evicted == evicted
+    assert world.settled() == evicted
 
 
 def test_pod_that_a_person_deletes_does_not_count_for_the_minute() -> None:
     """It was to be evicted later."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1))
-    world.add(claim("later", tolerates(30)), pod("later"), rule())
+    world = evicting(claim("later", tolerates(30)), pod("later"), rule(), max_per_minute=1)
     world.catch_up()
     world.change(world.pod("later"), pod("later", deleting=True))
     world.add(claim("due"), pod("due"))
-    world.settle()
-    assert world.evicted == ["due"]
+    assert world.settled() == ["due"]
 
 
 def test_evicted_pod_that_changes_while_it_terminates_counts_once_for_the_minute() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=2))
-    world.cluster.lingering = True
-    world.add(claim("first"), pod("first"), rule())
+    world = evicting(claim("first"), pod("first"), rule(), max_per_minute=2, lingering=True)
     world.settle()
-    world.change(world.pod("first"), structs.replace(world.pod("first"), labels=(("app", "web"),)))
+    world.edit(world.pod("first"), labels=(("app", "web"),))
     world.add(claim("second"), pod("second"))
-    world.settle()
-    assert world.evicted == ["first", "second"]
+    assert world.settled() == ["first", "second"]
 
 
 def test_request_in_flight_counts_for_the_minute_however_long_it_takes() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1))
+    world = evicting(max_per_minute=1)
     crowd(world, 2)
     world.add(rule())
     world.catch_up()
@@ -202,12 +178,11 @@ def test_request_in_flight_counts_for_the_minute_however_long_it_takes() -> None
     assert world.cluster.requests == []
     world.cluster.answers.append(FAILED)
     asyncio.run(world.worker.evict(taken))
-    world.settle()
-    assert world.evicted == ["pod-001"]
+    assert world.settled() == ["pod-001"]
 
 
 def test_pods_ask_again_soon_while_requests_in_flight_use_up_the_minute() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1))
+    world = evicting(max_per_minute=1)
     crowd(world, 2)
     world.add(rule())
     world.catch_up()
@@ -219,7 +194,7 @@ def test_pods_ask_again_soon_while_requests_in_flight_use_up_the_minute() -> Non
 @pytest.mark.parametrize(("limit", "seconds"), [(4, 0), (3, 30), (2, 40), (1, 50)])
 def test_minute_waits_until_enough_of_its_evictions_are_over(limit: int, seconds: int) -> None:
     """They were 30, 20 and 10 seconds ago."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=limit))
+    world = evicting(max_per_minute=limit)
     now = world.clock.seconds()
     world.add(claim(), pod(), rule())
     world.catch_up()
@@ -233,14 +208,11 @@ def test_minute_waits_until_enough_of_its_evictions_are_over(limit: int, seconds
 
 @pytest.mark.parametrize("before", [None, 2])
 def test_limit_per_minute_that_a_policy_sets_or_raises_counts_what_went_before(before: int | None) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=before))
+    world = evicting(max_per_minute=before)
     crowd(world, 2)
     world.add(rule())
-    world.settle()
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == 2
     world.change_policy(structs.replace(FREE, max_per_minute=3))
     world.add(*[each for name in "abc" for each in (claim(name), pod(name))])
-    world.advance(59)
-    assert len(world.evicted) == 3
-    world.advance(2)
-    assert len(world.evicted) == 5
+    assert len(world.after(59)) == 3
+    assert len(world.after(2)) == 5

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
@@ -57,36 +57,31 @@ def test_each_part_of_the_order_outweighs_those_behind_it(
     for each in (second, first) if last_first else (first, second):
         stand(world, **each)
         world.settle()
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     world.pause = None
     world.change_policy(structs.replace(profile, overall=1))
     assert world.evicted == [first["name"], second["name"]]
 
 
 def test_pod_that_was_refused_goes_after_those_that_were_not() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.append(FAILED)
     for name in "abc":
         world.add(claim(name), pod(name))
     world.add(rule())
-    world.advance(1)
-    assert world.evicted == ["b", "c", "a"]
+    assert world.after(1) == ["b", "c", "a"]
 
 
 def test_pod_behind_one_that_is_kept_back_goes_before_those_of_other_rates() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
-    world.add(owned("broken", ready=False))
+    world = evicting(owned("broken", ready=False), per_owner_unavailable=1)
     for name, device in (("a1", "a"), ("a2", "a"), ("b3", "b"), ("c4", "c")):
         world.add(claim(name, devices=(f"gpu-{device}",)), owned(name) if name == "a1" else pod(name))
     world.add(*[rule(each, selector=DeviceSelector(device=f"gpu-{each}")) for each in "cba"])
-    world.settle()
-    assert world.evicted == ["a2", "b3", "c4"]
+    assert world.settled() == ["a2", "b3", "c4"]
 
 
 def test_pod_that_is_taken_is_in_line_no_longer() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), overall=1)
     world.catch_up()
     assert world.worker.take() is not None
     line = world.worker._core.line
@@ -110,7 +105,7 @@ def spared(world: World) -> None:
 
 
 def held(world: World) -> None:
-    world.change(world.pod("a"), structs.replace(world.pod("a"), hold="later"))
+    world.edit(world.pod("a"), hold="later")
 
 
 def gone(world: World) -> None:
@@ -123,21 +118,17 @@ def of_an_owner_without_room(world: World) -> None:
 
 @pytest.mark.parametrize("meanwhile", [nothing, spared, held, gone, of_an_owner_without_room])
 def test_room_goes_to_the_first_that_needs_it_and_may_go(meanwhile: Callable[[World], None]) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, per_owner_unavailable=1))
-    world.cluster.lingering = True
+    world = evicting(overall=1, per_owner_unavailable=1, lingering=True)
     world.add(claim("0"), pod("0"), claim("a"), owned("a"), claim("b"), pod("b"), rule())
-    world.settle()
-    assert world.evicted == ["0"]
+    assert world.settled() == ["0"]
     meanwhile(world)
-    world.settle()
-    assert world.evicted == ["0"]
+    assert world.settled() == ["0"]
     world.remove(world.pod("0"))
     world.settle()
     first = "a" if meanwhile is nothing else "b"
     assert world.evicted == ["0", first]
     world.remove(world.pod(first))
-    world.settle()
-    assert world.evicted == ["0", "a", "b"] if meanwhile is nothing else ["0", "b"]
+    assert world.settled() == ["0", "a", "b"] if meanwhile is nothing else ["0", "b"]
 
 
 # --- how long nothing can go --------------------------------------------------------------------
@@ -152,8 +143,7 @@ def test_each_rate_lets_its_pods_go_at_its_time_and_the_worker_sleeps_until_the_
         for name in (f"{number}-first", f"{number}-second"):
             world.add(claim(name), pod(name, priority=number))
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["0-first", "1-first", "2-first"]
+    assert world.settled() == ["0-first", "1-first", "2-first"]
     assert world.worker.take_seconds == pytest.approx(2.0, abs=0.001)
     world.advance(20)
     seconds = {name: at for _, name, at in world.cluster.calls[3:]}
@@ -163,7 +153,6 @@ def test_each_rate_lets_its_pods_go_at_its_time_and_the_worker_sleeps_until_the_
 
 
 def test_pod_behind_a_limit_that_time_does_not_open_wakes_nobody() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=0))
-    world.add(claim(), pod(), rule(annotations={EVICTIONS_PER_SECOND: "1"}))
+    world = evicting(claim(), pod(), rule(annotations={EVICTIONS_PER_SECOND: "1"}), overall=0)
     world.settle()
     assert (len(world.worker._core.line), world.worker.take_seconds) == (1, math.inf)

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World
+from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World, evicting
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.events import disruption_of
@@ -51,7 +51,7 @@ def rated(name: str, rate: int) -> object:
 )
 def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last: float) -> None:
     """N-13, N-14: a burst of ten, then the highest rate of the pod's taints."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     crowd(world, 25)
     for rate in rates:
         world.add(rated(f"rate-{rate}", rate))  # type: ignore[arg-type]
@@ -63,18 +63,16 @@ def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last:
 
 def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
     """N-15."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     crowd(world, 20)
     one, other = (DeviceSelector(device=f"pod-{number:03}") for number in (0, 1))
     world.add(rated("slow", 1))  # type: ignore[arg-type]
-    world.settle()
-    assert len(world.evicted) == 10
+    assert len(world.settled()) == 10
     for selector, name in ((one, "one"), (other, "other")):
         assert selector.device is not None
         world.add(claim(f"{name}-late", devices=(f"{name}-late",)), pod(f"{name}-late"))
     world.add(rule("fast", selector=DeviceSelector(device="one-late"), key="example.com/fast"))
-    world.settle()
-    assert world.evicted[10:] == ["one-late"]
+    assert world.settled()[10:] == ["one-late"]
 
 
 def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
@@ -92,45 +90,40 @@ def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
 
 def test_rate_changed_meanwhile_holds_from_now_on_and_gives_no_new_burst() -> None:
     """N-17, N-18."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     crowd(world, 30)
     slow = rated("rule", 1)
     world.add(slow)  # type: ignore[arg-type]
-    world.settle()
-    assert len(world.evicted) == 10
+    assert len(world.settled()) == 10
     known = world.inventory.rules["rule"]
     faster = structs.replace(known.meta, annotations={EVICTIONS_PER_SECOND: "10"})
-    world.change(known, structs.replace(known, meta=faster))
+    world.edit(known, meta=faster)
     world.advance(1)
     assert 19 <= len(world.evicted) <= 20
 
 
 def test_deleted_rule_stops_what_is_left() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     crowd(world, 15)
     world.add(rated("rule", 1))  # type: ignore[arg-type]
-    world.advance(2.5)
-    assert len(world.evicted) == 12
+    assert len(world.after(2.5)) == 12
     world.remove(world.inventory.rules["rule"])
-    world.advance(60)
-    assert len(world.evicted) == 12
+    assert len(world.after(60)) == 12
     assert world.planned == {}
 
 
 def test_pod_scheduled_late_is_evicted_by_the_same_limiter() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     crowd(world, 10)
     world.add(rated("rule", 1))  # type: ignore[arg-type]
     world.settle()
     world.add(claim("late"), pod("late"))
-    world.settle()
-    assert "late" not in world.evicted
-    world.advance(1.01)
-    assert world.evicted[-1] == "late"
+    assert "late" not in world.settled()
+    assert world.after(1.01)[-1] == "late"
 
 
 def test_never_more_than_the_limit_in_any_minute() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=10))
+    world = evicting(max_per_minute=10)
     crowd(world, 35)
     world.add(rule())
     world.advance(300)
@@ -144,8 +137,7 @@ def test_never_more_than_the_limit_in_any_minute() -> None:
 
 
 def test_no_more_under_way_than_allowed_in_all_and_in_a_namespace() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=3, per_namespace=2))
-    world.cluster.lingering = True
+    world = evicting(overall=3, per_namespace=2, lingering=True)
     for namespace in ("ml", "web"):
         for number in range(4):
             name = f"{namespace}-{number}"
@@ -161,27 +153,23 @@ def test_no_more_under_way_than_allowed_in_all_and_in_a_namespace() -> None:
 
 
 def test_pods_already_on_their_way_out_count_after_a_restart() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.add(claim("old"), pod("old", deleting=True), claim(), pod(), rule())
-    world.advance(10)
-    assert world.evicted == []
+    world = evicting(claim("old"), pod("old", deleting=True), claim(), pod(), rule(), overall=1)
+    assert world.after(10) == []
     world.remove(world.pod("old"))
-    world.advance(1)
-    assert world.evicted == ["pod"]
+    assert world.after(1) == ["pod"]
 
 
 # --- order --------------------------------------------------------------------------------------
 
 
 def test_lowest_priority_goes_first_then_the_oldest_due() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
+    world = evicting(rate=1, burst=1)
     soon = tolerates(2)
     world.add(claim("high"), pod("high", priority=100))
     world.add(claim("young", soon), pod("young"), claim("old"), pod("old"), claim("low", soon), pod("low", priority=-1))
     world.clock.wall += timedelta(seconds=5)
     world.add(rule())
-    world.advance(10)
-    assert world.evicted == ["low", "old", "young", "high"]
+    assert world.after(10) == ["low", "old", "young", "high"]
 
 
 def test_profile_is_the_first_that_matches() -> None:
@@ -212,7 +200,7 @@ def test_profile_can_be_for_the_class_of_an_allocated_device() -> None:
 
 
 def test_grace_period_is_the_profiles() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, grace_period_seconds=7))
+    world = evicting(grace_period_seconds=7)
     asked: list[int | None] = []
 
     async def evict(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
@@ -229,10 +217,9 @@ def test_grace_period_is_the_profiles() -> None:
 
 
 def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add(claim("agent"), owned("agent", kind="DaemonSet"), claim("static"), pod("static", mirror=True), rule())
-    world.advance(20)
-    assert world.evicted == []
+    assert world.after(20) == []
     assert world.condition("rule") == (
         "False",
         "NothingToDo",
@@ -257,8 +244,7 @@ def test_budget_that_never_gives_way_keeps_the_pod() -> None:
     world = World(Mode.DELEGATED, structs.replace(FREE, deadline_seconds=600))
     world.cluster.answers.extend([BLOCKED] * 10_000)
     world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
-    world.advance(1200)
-    assert world.evicted == []
+    assert world.after(1200) == []
     assert world.condition("rule")[:2] == ("True", "Blocked")
 
 
@@ -271,8 +257,7 @@ def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so() -> None:
 
     world.cluster.evict = blocked  # type: ignore[method-assign]
     world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
-    world.advance(99)
-    assert world.evicted == []
+    assert world.after(99) == []
     world.advance(12)
     [(verb, _, seconds)] = world.cluster.calls
     assert verb == "delete"
@@ -284,8 +269,7 @@ def test_failure_is_tried_again_and_counted_once() -> None:
     world = World(Mode.REPLACEMENT, BLUNT)
     world.cluster.answers.extend([FAILED, FAILED])
     world.add(claim(), pod(), rule())
-    world.advance(30)
-    assert world.evicted == ["pod"]
+    assert world.after(30) == ["pod"]
     assert world.condition("rule", "EvictionInProgress")[2] == "1 pod evicted since starting the controller."
 
 
@@ -310,7 +294,7 @@ NEWS = [its_status_changes, another_namespace_is_held, policy_is_loaded_again, b
 
 @pytest.mark.parametrize("news", NEWS)
 def test_pod_that_failed_is_not_tried_sooner_because_of(news: Callable[[World], None]) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.extend([FAILED] * 1000)
     world.add(claim(), pod(), rule())
     world.advance(35)
@@ -334,7 +318,7 @@ def delays(caplog: pytest.LogCaptureFixture, message: str) -> list[float]:
 
 
 def test_log_says_how_late_a_pod_went_to_the_millisecond(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.clock.wall += timedelta(seconds=1.2346)
     with caplog.at_level(logging.INFO):
         world.add(claim(), pod(), rule())
@@ -343,7 +327,7 @@ def test_log_says_how_late_a_pod_went_to_the_millisecond(caplog: pytest.LogCaptu
 
 
 def test_log_says_when_a_pod_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.append(FAILED._replace(retry_after_seconds=1.2346))
     world.add(claim(), pod(), rule())
     world.settle()
@@ -351,7 +335,7 @@ def test_log_says_when_a_pod_is_tried_again(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_log_says_that_a_pod_is_not_tried_again_whose_taint_went_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
 
     async def evict(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
         world.remove(world.inventory.rules["rule"])
@@ -364,19 +348,17 @@ def test_log_says_that_a_pod_is_not_tried_again_whose_taint_went_meanwhile(caplo
 
 
 def test_failures_do_not_use_up_the_rate() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1, rate=1, burst=1))
+    world = evicting(max_per_minute=1, rate=1, burst=1)
     world.cluster.answers.extend([FAILED] * 5)
     world.add(claim(), pod(), rule())
-    world.advance(5)
-    assert world.evicted == ["pod"]
+    assert world.after(5) == ["pod"]
 
 
 def test_pod_that_was_gone_is_not_counted() -> None:
     world = World(Mode.REPLACEMENT, BLUNT)
     world.cluster.answers.append(EvictionOutcome(EvictionResult.GONE))
     world.add(claim(), pod(), rule())
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     assert world.condition("rule", "EvictionInProgress")[1] == "NotStarted"
     assert world.told("DeviceTaintManagerEviction") == []
 
@@ -388,10 +370,8 @@ def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
     world.remove(world.inventory.rules["rule"])
     world.advance(5)
     world.add(rule(added=world.clock.wall, uid="another"))
-    world.advance(59)
-    assert world.evicted == []
-    world.advance(2)
-    assert world.evicted == ["pod"]
+    assert world.after(59) == []
+    assert world.after(2) == ["pod"]
 
 
 def test_wall_clock_set_forward_makes_due_what_is_due_by_it() -> None:
@@ -400,5 +380,4 @@ def test_wall_clock_set_forward_makes_due_what_is_due_by_it() -> None:
     world.settle()
     world.clock.wall += timedelta(hours=2)
     world.worker.requeue_waiting()
-    world.settle()
-    assert world.evicted == ["pod"]
+    assert world.settled() == ["pod"]

@@ -53,8 +53,7 @@ def test_announcement_counts_if_it_is_later() -> None:
     world = going(0)
     world.leads = False
     world.add(starting(60))
-    world.advance(100)
-    assert world.evicted == []
+    assert world.after(100) == []
     world.leads = True
     world.advance(2)
     assert [round(seconds) for seconds in times(world).values()] == [pytest.approx(101, abs=2)]
@@ -76,8 +75,7 @@ def test_time_can_be_changed_while_pods_wait() -> None:
     world.advance(60)
     later = structs.replace(world.inventory.rules["rule"], meta=starting(7200).meta)
     world.change(world.inventory.rules["rule"], later)
-    world.advance(3600)
-    assert world.evicted == []
+    assert world.after(3600) == []
     sooner = structs.replace(world.inventory.rules["rule"], meta=starting(3700).meta)
     world.change(world.inventory.rules["rule"], sooner)
     world.advance(60)
@@ -88,8 +86,7 @@ def test_time_can_be_changed_while_pods_wait() -> None:
 def test_text_that_is_no_time_stops_the_rule_and_says_so(effect: str) -> None:
     world = going(0, mode=Mode.REPLACEMENT, in_tree=InTree.ABSENT)
     world.add(starting(None, effect, text="tomorrow"))
-    world.advance(4000)
-    assert world.evicted == []
+    assert world.after(4000) == []
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("False", "Stopped")
     assert message.startswith(
@@ -97,8 +94,7 @@ def test_text_that_is_no_time_stops_the_rule_and_says_so(effect: str) -> None:
     )
     mended = structs.replace(world.inventory.rules["rule"], meta=starting(None, effect).meta)
     world.change(world.inventory.rules["rule"], mended)
-    world.advance(60)
-    assert world.evicted == ["pod-0"]
+    assert world.after(60) == ["pod-0"]
 
 
 def test_replacement_keeps_to_it_for_every_rule() -> None:

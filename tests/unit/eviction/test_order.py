@@ -291,5 +291,4 @@ def test_exactly_the_planned_are_evicted_once(case: Case) -> None:
         for old, new in changes:
             world.change(old, new)
     due = sorted(name for name, seconds in case.planned.items() if seconds <= HOUR and name not in case.held)
-    world.advance(HOUR + 1)
-    assert sorted(world.evicted) == due
+    assert sorted(world.after(HOUR + 1)) == due

@@ -29,19 +29,15 @@ def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_is_read
     for name in ("a", "b", "c"):
         world.add(claim(name), owned(name))
     world.add(rule(), claim("other"), owned("other", by="else"))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "other"]
+    assert sorted(world.settled()) == ["a", "other"]
     fresh = owned("fresh", claims=(), extended_claim="fresh-claim", phase="Pending")
     world.add(fresh)
-    world.advance(30)
-    assert len(world.evicted) == 2
+    assert len(world.after(30)) == 2
     started = structs.replace(fresh, phase="Running")
     world.change(fresh, started)
-    world.advance(30)
-    assert len(world.evicted) == 2
-    world.change(started, structs.replace(started, ready=True))
-    world.advance(1)
-    assert len(world.evicted) == 3
+    assert len(world.after(30)) == 2
+    world.edit(started, ready=True)
+    assert len(world.after(1)) == 3
 
 
 def test_owner_that_is_scaled_down_does_not_hold_up_the_rest() -> None:
@@ -49,10 +45,8 @@ def test_owner_that_is_scaled_down_does_not_hold_up_the_rest() -> None:
     for name in ("a", "b"):
         world.add(claim(name), owned(name))
     world.add(rule())
-    world.advance(4)
-    assert world.evicted == ["a"]
-    world.advance(2)
-    assert world.evicted == ["a", "b"]
+    assert world.after(4) == ["a"]
+    assert world.after(2) == ["a", "b"]
 
 
 def test_owner_with_a_budget_is_left_to_it() -> None:
@@ -60,23 +54,20 @@ def test_owner_with_a_budget_is_left_to_it() -> None:
     for name in ("a", "b", "c"):
         world.add(claim(name), owned(name))
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a", "b", "c"]
+    assert world.settled() == ["a", "b", "c"]
 
 
 def test_pod_that_is_missing_anyway_may_go_beside_the_limit() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     world.add(claim("broken"), owned("broken", phase="Pending"), claim("fine"), owned("fine"), rule())
-    world.advance(1)
-    assert world.evicted == ["broken"]
+    assert world.after(1) == ["broken"]
 
 
 def test_pod_of_a_gang_that_is_not_whole_anyway_may_go_beside_the_limit() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     world.add(owned("broken", gang="ring", ready=False), claim("a"), owned("a", gang="ring"), claim("b"), owned("b"))
     world.add(rule())
-    world.advance(1)
-    assert world.evicted == ["a"]
+    assert world.after(1) == ["a"]
 
 
 def test_share_of_an_owner_is_rounded_up() -> None:
@@ -84,8 +75,7 @@ def test_share_of_an_owner_is_rounded_up() -> None:
     for number in range(5):
         world.add(claim(f"p{number}"), owned(f"p{number}"))
     world.add(rule())
-    world.settle()
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == 2
 
 
 # --- which places an owner has ------------------------------------------------------------------
@@ -121,7 +111,7 @@ def test_pods_that_are_evicted_together_keep_their_one_place_when_one_of_them_jo
     world.add(*[owned(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
     world.settle()
     assert (sorted(world.evicted), places(world)) == (["a", "b"], (2, 1))
-    world.change(world.pod("a"), structs.replace(world.pod("a"), gang="ring"))
+    world.edit(world.pod("a"), gang="ring")
     assert places(world) == (2, 1)
 
 
@@ -130,7 +120,7 @@ def test_pod_that_is_missing_by_itself_is_missing_in_its_gang_once_it_joins_one(
     world.add(owned("b", gang="ring"), owned("a", ready=False), owned("c", ready=False))
     assert places(world) == (3, 2)
     for name in "ac":
-        world.change(world.pod(name), structs.replace(world.pod(name), gang="ring"))
+        world.edit(world.pod(name), gang="ring")
     assert places(world) == (1, 1)
 
 
@@ -143,8 +133,7 @@ def test_pod_that_goes_by_itself_leaves_its_owner_no_replacement_to_wait_for() -
     world.change(world.pod("a"), owned("a", deleting=True))
     world.remove(world.pod("a"))
     world.add(ON_GPU_0)
-    world.settle()
-    assert world.evicted == ["b"]
+    assert world.settled() == ["b"]
 
 
 def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
@@ -162,11 +151,9 @@ def test_sibling_that_a_person_deletes_is_missing_although_it_is_still_ready() -
     world.add(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"))
     world.change(world.pod("a"), owned("a", deleting=True))
     world.add(ON_GPU_0)
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     world.remove(world.pod("a"))
-    world.settle()
-    assert world.evicted == ["b"]
+    assert world.settled() == ["b"]
 
 
 def test_gang_waits_for_the_owner_of_any_of_its_pods() -> None:
@@ -174,8 +161,6 @@ def test_gang_waits_for_the_owner_of_any_of_its_pods() -> None:
     world = World(Mode.REPLACEMENT, ONE)
     broken = owned("broken", ready=False)
     world.add(claim("a"), pod("a", gang="train"), claim("b"), owned("b", gang="train"), broken, rule())
-    world.settle()
-    assert world.evicted == []
-    world.change(broken, structs.replace(broken, ready=True))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert world.settled() == []
+    world.edit(broken, ready=True)
+    assert sorted(world.settled()) == ["a", "b"]

@@ -6,12 +6,11 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.modes import Mode
@@ -23,63 +22,57 @@ def crowd(world: World, count: int) -> None:
         world.add(claim(f"pod-{number:02}", devices=(f"gpu-{number}",)), pod(f"pod-{number:02}"))
 
 
-def test_pause_stops_evictions_within_a_second_and_they_go_on_after_it() -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=10, burst=1), clock=LoopClock())
-        crowd(world, 50)
-        async with at_work(world):
-            world.add(rule())
-            await asyncio.sleep(2)
-            world.pause = Pause(world.clock.now() + timedelta(seconds=60), "change freeze")
-            world.worker.replan_all()
-            before = len(world.evicted)
-            await asyncio.sleep(59)
-            assert 15 <= before <= 25
-            assert len(world.evicted) == before
-            assert world.sample("paused") == 1
-            assert world.sample("pods_waiting", why="pause") == 50 - before
-            await asyncio.sleep(6)
-        assert sorted(set(world.evicted)) == sorted(world.evicted)
-        assert len(world.evicted) == 50
-        assert world.sample("paused") == 0
-
-    hurry(test())
+@hurried
+async def test_pause_stops_evictions_within_a_second_and_they_go_on_after_it() -> None:
+    world = evicting(rate=10, burst=1, clock=LoopClock())
+    crowd(world, 50)
+    async with at_work(world):
+        world.add(rule())
+        await asyncio.sleep(2)
+        world.pause = Pause(world.clock.now() + timedelta(seconds=60), "change freeze")
+        world.worker.replan_all()
+        before = len(world.evicted)
+        await asyncio.sleep(59)
+        assert 15 <= before <= 25
+        assert len(world.evicted) == before
+        assert world.sample("paused") == 1
+        assert world.sample("pods_waiting", why="pause") == 50 - before
+        await asyncio.sleep(6)
+    assert sorted(set(world.evicted)) == sorted(world.evicted)
+    assert len(world.evicted) == 50
+    assert world.sample("paused") == 0
 
 
 @pytest.mark.parametrize("ends", ["removed", "over"])
-def test_pause_ends(ends: str) -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
-        crowd(world, 3)
-        world.pause = Pause(NOW + timedelta(seconds=10 if ends == "over" else 3600))
-        async with at_work(world):
-            world.add(rule())
-            await asyncio.sleep(9)
-            assert world.evicted == []
-            if ends == "removed":
-                world.pause = None
-                world.worker.replan_all()
-            await asyncio.sleep(2)
+@hurried
+async def test_pause_ends(ends: str) -> None:
+    world = evicting(clock=LoopClock())
+    crowd(world, 3)
+    world.pause = Pause(NOW + timedelta(seconds=10 if ends == "over" else 3600))
+    async with at_work(world):
+        world.add(rule())
+        await asyncio.sleep(9)
+        assert world.evicted == []
+        if ends == "removed":
+            world.pause = None
+            world.worker.replan_all()
+        await asyncio.sleep(2)
+    assert len(world.evicted) == 3
+
+
+@hurried
+async def test_pods_go_a_fraction_of_a_second_after_a_pause() -> None:
+    world = evicting(clock=LoopClock())
+    crowd(world, 3)
+    world.pause = Pause(NOW + timedelta(seconds=10))
+    async with at_work(world):
+        world.add(rule())
+        await asyncio.sleep(10.25)
         assert len(world.evicted) == 3
-
-    hurry(test())
-
-
-def test_pods_go_a_fraction_of_a_second_after_a_pause() -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
-        crowd(world, 3)
-        world.pause = Pause(NOW + timedelta(seconds=10))
-        async with at_work(world):
-            world.add(rule())
-            await asyncio.sleep(10.25)
-            assert len(world.evicted) == 3
-
-    hurry(test())
 
 
 def test_pause_is_over_at_its_end() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.pause = Pause(NOW + timedelta(seconds=10))
     world.clock.wall = NOW + timedelta(seconds=9.9)
     assert world.deps.paused() is world.pause
@@ -87,26 +80,23 @@ def test_pause_is_over_at_its_end() -> None:
     assert world.deps.paused() is None
 
 
-def test_taints_that_change_during_a_pause_count_as_they_are_at_its_end() -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
-        world.add(claim("pod", tolerates(15)), pod("pod"))
-        async with at_work(world):
-            world.pause = Pause(world.clock.now() + timedelta(seconds=3600))
-            world.add(rule("first"))
-            await asyncio.sleep(20)
-            world.remove(rule("first"))
-            began = world.clock.now()
-            world.add(rule("second", added=began))
-            await asyncio.sleep(3)
-            world.pause = None
-            world.worker.replan_all()
-            await asyncio.sleep(11.5)
-            assert world.evicted == []
-            await asyncio.sleep(2)
-            assert world.evicted == ["pod"]
-
-    hurry(test())
+@hurried
+async def test_taints_that_change_during_a_pause_count_as_they_are_at_its_end() -> None:
+    world = evicting(claim("pod", tolerates(15)), pod("pod"), clock=LoopClock())
+    async with at_work(world):
+        world.pause = Pause(world.clock.now() + timedelta(seconds=3600))
+        world.add(rule("first"))
+        await asyncio.sleep(20)
+        world.remove(rule("first"))
+        began = world.clock.now()
+        world.add(rule("second", added=began))
+        await asyncio.sleep(3)
+        world.pause = None
+        world.worker.replan_all()
+        await asyncio.sleep(11.5)
+        assert world.evicted == []
+        await asyncio.sleep(2)
+        assert world.evicted == ["pod"]
 
 
 def test_expired_rule_is_taken_back_during_a_pause() -> None:

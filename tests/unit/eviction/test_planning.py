@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, tolerates
 from tests.unit.eviction.test_order import CASES, Case
-from tests.unit.eviction.world import FREE, FakeCluster, World
+from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
 from webhook.api.pods import Owner
 from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import affected, controller, plan
@@ -80,7 +80,7 @@ def test_in_pieces_the_same_is_planned(case: Case, when: str, monkeypatch: pytes
 
 
 def test_many_pods_are_not_planned_in_one_go() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     many(world)
     assert behind(world)
     steps = 0
@@ -127,19 +127,16 @@ class LateConditions(FakeCluster):
         return await super().set_conditions(rule, conditions)
 
 
-def test_many_pods_are_evicted_as_soon_as_all_are_planned() -> None:
+@hurried
+async def test_many_pods_are_evicted_as_soon_as_all_are_planned() -> None:
     """Also if nothing else happens then that would wake the worker, such as a change of the rule."""
-
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), cluster=LateConditions)
-        async with at_work(world):
-            await asyncio.sleep(1.0)
-            many(world)
-            assert behind(world)
-            await asyncio.sleep(1.0)
-            assert len(world.evicted) == MANY
-
-    hurry(test())
+    world = evicting(clock=LoopClock(), cluster=LateConditions)
+    async with at_work(world):
+        await asyncio.sleep(1.0)
+        many(world)
+        assert behind(world)
+        await asyncio.sleep(1.0)
+        assert len(world.evicted) == MANY
 
 
 async def impatient(world: World) -> None:
@@ -149,82 +146,72 @@ async def impatient(world: World) -> None:
         await asyncio.sleep(0)
 
 
-def test_nobody_goes_and_nothing_is_said_before_all_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+@hurried
+async def test_nobody_goes_and_nothing_is_said_before_all_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many pods the first to go is the one of the lowest priority, in whatever order they were looked at."""
     monkeypatch.setattr(controller, "TimeSlice", lambda clock: TimeSlice(0.0005, clock))
-
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, EvictionProfile(rate=0.01, burst=1, per_owner_unavailable=None))
-        world.clock.real = True
-        priorities = list(range(MANY))
-        random.Random(1).shuffle(priorities)
-        for number, priority in enumerate(priorities):
-            world.add(claim(f"p{number}"), pod(f"p{number}", priority=priority))
-        lowest = f"p{priorities.index(0)}"
-        later = claim("later", tolerates(60))
-        tasks = [asyncio.create_task(world.worker.run()), asyncio.create_task(impatient(world))]
-        await asyncio.sleep(0)
-        world.add(later, pod("later", priority=-1), rule())
-        assert behind(world)
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not world.evicted or not world.cluster.writes:  # noqa: ASYNC110 -- any state
-                await asyncio.sleep(0.001)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert world.evicted == [lowest]
-        counted = int(world.condition("rule", "EvictionInProgress")[2].split()[0])
-        assert counted in (MANY, MANY + 1)  # the one that went is among them, or not any more
-
-    asyncio.run(test())
+    world = World(Mode.REPLACEMENT, EvictionProfile(rate=0.01, burst=1, per_owner_unavailable=None))
+    world.clock.real = True
+    priorities = list(range(MANY))
+    random.Random(1).shuffle(priorities)
+    for number, priority in enumerate(priorities):
+        world.add(claim(f"p{number}"), pod(f"p{number}", priority=priority))
+    lowest = f"p{priorities.index(0)}"
+    later = claim("later", tolerates(60))
+    tasks = [asyncio.create_task(world.worker.run()), asyncio.create_task(impatient(world))]
+    await asyncio.sleep(0)
+    world.add(later, pod("later", priority=-1), rule())
+    assert behind(world)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not world.evicted or not world.cluster.writes:  # noqa: ASYNC110 -- any state
+            await asyncio.sleep(0.001)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert world.evicted == [lowest]
+    counted = int(world.condition("rule", "EvictionInProgress")[2].split()[0])
+    assert counted in (MANY, MANY + 1)  # the one that went is among them, or not any more
 
 
-def test_rule_is_not_called_done_while_somebody_may_have_come() -> None:
+@hurried
+async def test_rule_is_not_called_done_while_somebody_may_have_come() -> None:
     """Counting takes turns with the rest, and who comes meanwhile is not counted."""
-
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE)
-        for number in range(8):
-            world.add(claim(f"d{number}"), owned(f"d{number}", kind="DaemonSet"))
-        world.add(rule())
-        world.catch_up()
-        world.clock.elapsed += 60
-        world.clock.step = 0.004
-        counting = asyncio.create_task(world.worker.rules.sync("rule"))
-        await asyncio.sleep(0)
-        assert not counting.done()
-        world.clock.step = 0.0
-        world.add(claim("late", tolerates(60)), pod("late"))
-        assert (await counting, world.cluster.writes) == (0.2, [])
-        world.catch_up()
-        await world.worker.rules.sync("rule")
-        assert world.condition("rule")[:2] == ("True", "Waiting")
-
-    asyncio.run(test())
+    world = evicting()
+    for number in range(8):
+        world.add(claim(f"d{number}"), owned(f"d{number}", kind="DaemonSet"))
+    world.add(rule())
+    world.catch_up()
+    world.clock.elapsed += 60
+    world.clock.step = 0.004
+    counting = asyncio.create_task(world.worker.rules.sync("rule"))
+    await asyncio.sleep(0)
+    assert not counting.done()
+    world.clock.step = 0.0
+    world.add(claim("late", tolerates(60)), pod("late"))
+    assert (await counting, world.cluster.writes) == (0.2, [])
+    world.catch_up()
+    await world.worker.rules.sync("rule")
+    assert world.condition("rule")[:2] == ("True", "Waiting")
 
 
 def test_rate_that_changes_moves_everybody_in_line() -> None:
     world = World(Mode.REPLACEMENT, EvictionProfile(rate=1, burst=1, per_owner_unavailable=None))
     many(world)
-    world.settle()
-    assert len(world.evicted) == 1
+    assert len(world.settled()) == 1
     world.change(world.inventory.rules["rule"], rule(annotations={"devicetaint.io/evictions-per-second": "100"}))
-    world.advance(2.5)
-    assert len(world.evicted) >= 200
+    assert len(world.after(2.5)) >= 200
 
 
-def test_leader_that_stops_decides_what_is_left_and_says_it() -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE)
-        for number in range(MANY):
-            world.add(claim(f"p{number}", tolerates(60)), pod(f"p{number}"))
-        world.add(rule())
-        assert behind(world)
-        await world.worker.stop()
-        assert not behind(world)
-        assert world.condition("rule")[2].startswith(f"0 pods evicted; {MANY} pods pending in 1 namespace")
-
-    asyncio.run(test())
+@hurried
+async def test_leader_that_stops_decides_what_is_left_and_says_it() -> None:
+    world = evicting()
+    for number in range(MANY):
+        world.add(claim(f"p{number}", tolerates(60)), pod(f"p{number}"))
+    world.add(rule())
+    assert behind(world)
+    await world.worker.stop()
+    assert not behind(world)
+    assert world.condition("rule")[2].startswith(f"0 pods evicted; {MANY} pods pending in 1 namespace")
 
 
 # --- when ---------------------------------------------------------------------------------------
@@ -244,7 +231,7 @@ def test_plan_has_the_pod_as_it_is_now() -> None:
 
 CHANGES: dict[str, tuple[Callable[[World], None], bool]] = {
     "nothing": (lambda _: None, False),
-    "hold": (lambda world: world.change(world.pod("pod"), structs.replace(world.pod("pod"), hold="later")), True),
+    "hold": (lambda world: world.edit(world.pod("pod"), hold="later"), True),
     "another rule": (lambda world: world.add(rule("more", key="example.com/more")), True),
     "no rule": (lambda world: world.remove(world.inventory.rules["rule"]), True),
     "no claim": (lambda world: world.remove(world.inventory.claims["ml/pod-claim"]), True),
@@ -302,31 +289,26 @@ NEWS: dict[str, tuple[Callable[[World], None], Callable[[World], None]]] = {
 
 
 @pytest.mark.parametrize(("before", "news"), NEWS.values(), ids=NEWS)
-def test_worker_acts_on_news_at_once(before: Callable[[World], None], news: Callable[[World], None]) -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, SPARED, FREE, clock=LoopClock())
-        world.add(claim(), pod(), rule())
-        before(world)
-        async with at_work(world):
-            await asyncio.sleep(2.5)
-            assert world.evicted == []
-            news(world)
-            await asyncio.sleep(0.1)
-            assert world.evicted == ["pod"]
-
-    hurry(test())
+@hurried
+async def test_worker_acts_on_news_at_once(before: Callable[[World], None], news: Callable[[World], None]) -> None:
+    world = World(Mode.REPLACEMENT, SPARED, FREE, clock=LoopClock())
+    world.add(claim(), pod(), rule())
+    before(world)
+    async with at_work(world):
+        await asyncio.sleep(2.5)
+        assert world.evicted == []
+        news(world)
+        await asyncio.sleep(0.1)
+        assert world.evicted == ["pod"]
 
 
-def test_worker_acts_as_soon_as_a_pod_is_due() -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
-        world.add(claim("pod", tolerates(5)), pod(), rule())
-        async with at_work(world):
-            await asyncio.sleep(6.0)
-        [(_, _, at)] = world.cluster.calls
-        assert at == pytest.approx(5.0, abs=0.1)
-
-    hurry(test())
+@hurried
+async def test_worker_acts_as_soon_as_a_pod_is_due() -> None:
+    world = evicting(claim("pod", tolerates(5)), pod(), rule(), clock=LoopClock())
+    async with at_work(world):
+        await asyncio.sleep(6.0)
+    [(_, _, at)] = world.cluster.calls
+    assert at == pytest.approx(5.0, abs=0.1)
 
 
 # --- how much work it is ------------------------------------------------------------------------
@@ -358,18 +340,15 @@ class Looks:
             self.turns += 1
 
 
-def test_news_wake_one_worker_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@hurried
+async def test_news_wake_one_worker_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)
-
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), workers=32)
-        many(world)
-        async with at_work(world):
-            await asyncio.sleep(1.0)
-        assert len(world.evicted) == MANY
-        assert looks.at_lines < 4 * MANY
-
-    hurry(test())
+    world = evicting(clock=LoopClock(), workers=32)
+    many(world)
+    async with at_work(world):
+        await asyncio.sleep(1.0)
+    assert len(world.evicted) == MANY
+    assert looks.at_lines < 4 * MANY
 
 
 def owners_of_two(profile: EvictionProfile) -> World:
@@ -398,26 +377,22 @@ def test_taking_a_pod_is_no_look_at_all_owners_whose_pods_wait(monkeypatch: pyte
     assert looks.at_limits < MANY / 4
 
 
-def test_line_that_nobody_may_leave_is_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+@hurried
+async def test_line_that_nobody_may_leave_is_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each owner has a limit of its own, and all are closed."""
     world, looks = owners_of_two(structs.replace(FREE, per_owner_unavailable=0)), Looks(monkeypatch)
-
-    async def test() -> None:
-        others = asyncio.create_task(looks.count_turns())
-        taken = await world.worker._next_unit()
-        others.cancel()
-        assert [each.key for each in taken.members] == ["ml/last"]
-        assert looks.turns >= 2 * MANY / 1000
-
-    asyncio.run(test())
+    others = asyncio.create_task(looks.count_turns())
+    taken = await world.worker._next_unit()
+    others.cancel()
+    assert [each.key for each in taken.members] == ["ml/last"]
+    assert looks.turns >= 2 * MANY / 1000
 
 
 def test_pod_that_is_taken_while_a_plan_is_made_is_not_in_line_again() -> None:
     """It is taken by the plan before, after any number of steps, and its request has no answer yet."""
     step, over = 0, False
     while not over:
-        world = World(Mode.REPLACEMENT, FREE)
-        world.add(claim("pod"), pod("pod"), rule())
+        world = evicting(claim("pod"), pod("pod"), rule())
         world.catch_up()
         world.worker.requeue_waiting()
         steps = world.worker.planner.steps()

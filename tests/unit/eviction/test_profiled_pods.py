@@ -26,11 +26,7 @@ def pods(*profiles: EvictionProfile, labels: dict[str, str] | None = None) -> Pr
 
 @pytest.mark.parametrize(
     ("profile", "gang"),
-    [
-        (EvictionProfile(), None),
-        (BY_OWNER, JOB),
-        (EvictionProfile(gang_labels=(RING,)), Gang(RING, "ml", "r")),
-    ],
+    [(EvictionProfile(), None), (BY_OWNER, JOB), (EvictionProfile(gang_labels=(RING,)), Gang(RING, "ml", "r"))],
 )
 def test_gang_is_that_of_the_profile(profile: EvictionProfile, gang: Gang | None) -> None:
     assert pods(profile).gang_of(IN_A_JOB) == gang

@@ -109,8 +109,6 @@ def test_pod_whose_labels_change_gets_another_profile() -> None:
     world = World(Mode.REPLACEMENT, web, FREE)
     before = pod("p", labels=(("app", "web"),))
     world.add(claim("p"), before, rule())
-    world.advance(1)
-    assert world.evicted == []
-    world.change(before, structs.replace(before, labels=(("app", "api"),)))
-    world.settle()
-    assert world.evicted == ["p"]
+    assert world.after(1) == []
+    world.edit(before, labels=(("app", "api"),))
+    assert world.settled() == ["p"]

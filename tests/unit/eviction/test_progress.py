@@ -6,17 +6,15 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import BLOCKED, FREE, World
+from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import SINGLE, PodClaim, PodGroup
 from webhook.eviction.conditions import Progress, eviction_condition
 from webhook.eviction.ledger import Failure
-from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.progress import WaitCause, WaitingPods, progress_of
 from webhook.policy.model import EvictionWindow, Pause
@@ -39,7 +37,7 @@ def figures(world: World) -> dict[str, object]:
 
 
 def test_every_pod_counts_once() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for number in range(3):
         world.add(claim(f"held-{number}"), pod(f"held-{number}", hold="later"))
     for number, seconds in enumerate((90, 60, 120)):
@@ -53,7 +51,7 @@ def test_every_pod_counts_once() -> None:
 
 
 def test_pod_is_blocked_if_its_budget_refused_it_or_it_waits_for_that_budget() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for number in range(3):
         world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
     world.add(rule())
@@ -66,7 +64,7 @@ def test_pod_is_blocked_if_its_budget_refused_it_or_it_waits_for_that_budget() -
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_pod_that_waits_for_its_budget_is_blocked(count: int) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.extend([BLOCKED] * count)
     for number in range(count):
         world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
@@ -76,8 +74,7 @@ def test_pod_that_waits_for_its_budget_is_blocked(count: int) -> None:
 
 
 def test_pods_behind_a_limit_of_the_profile_are_counted_by_it_and_three_are_named() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.cluster.lingering = True
+    world = evicting(overall=1, lingering=True)
     for number in range(6):
         world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
     world.add(rule())
@@ -91,8 +88,7 @@ def test_pods_behind_a_limit_of_the_profile_are_counted_by_it_and_three_are_name
 
 
 def test_pods_that_a_pod_group_keeps_are_counted_by_it() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), SINGLE))
+    world = evicting(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), SINGLE))
     reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
     for name in "ab":
         world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
@@ -104,12 +100,11 @@ def test_pods_that_a_pod_group_keeps_are_counted_by_it() -> None:
 def reserve(world: World, *names: str) -> None:
     known = world.inventory.claims["ml/shared-claim"]
     consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in names])
-    world.change(known, structs.replace(known, reserved_for=consumers))
+    world.edit(known, reserved_for=consumers)
 
 
 def test_pods_that_come_back_to_a_device_are_counted_by_their_claim_and_owner() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("shared", owner="", consumers=()), rule())
+    world = evicting(claim("shared", owner="", consumers=()), rule())
     using = (PodClaim("shared-claim"),)
     for name in ("first", "second"):
         reserve(world, name)
@@ -124,8 +119,7 @@ def test_pods_that_come_back_to_a_device_are_counted_by_their_claim_and_owner() 
 
 
 def test_pods_that_stay_in_terminating_are_named() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.cluster.lingering = True
+    world = evicting(lingering=True)
     for name in ("b", "a"):
         world.add(claim(name), pod(name))
     world.add(rule())
@@ -138,7 +132,7 @@ def test_pods_that_stay_in_terminating_are_named() -> None:
 
 def paused(count: int) -> World:
     """Pods that are due, and wait for the end of a pause."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.pause = Pause(NOW + timedelta(hours=1))
     for number in range(count):
         add(world, number)
@@ -191,8 +185,7 @@ def test_without_pods_that_are_due_the_oldest_has_no_age() -> None:
 
 def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None:
     window = EvictionWindow(f"0 {NOW.hour} * * *", 600.0)
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, stuck_after_seconds=3600.0, windows=(window,)))
-    world.cluster.lingering = True
+    world = evicting(overall=1, stuck_after_seconds=3600.0, windows=(window,), lingering=True)
     for number in range(2):
         add(world, number)
     world.add(rule())
@@ -204,7 +197,7 @@ def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None
 
 
 def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, grace_seconds=100.0))
+    world = evicting(grace_seconds=100.0)
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 100)
     add(world, 0)
     world.add(rule())
@@ -213,8 +206,7 @@ def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
 
 
 def test_pod_that_became_due_by_a_clock_that_was_set_back_has_no_age() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.cluster.lingering = True
+    world = evicting(overall=1, lingering=True)
     for number in range(2):
         add(world, number)
     world.add(rule())
@@ -225,13 +217,11 @@ def test_pod_that_became_due_by_a_clock_that_was_set_back_has_no_age() -> None:
 
 
 def test_pod_that_failed_and_is_in_line_again_counts_for_what_it_waits_for_now() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.cluster.lingering = True
+    world = evicting(overall=1, lingering=True)
     world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
     for number in range(2):
         add(world, number)
     world.add(rule())
-    world.advance(1)
-    assert world.evicted == ["pod-1"]
+    assert world.after(1) == ["pod-1"]
     waiting = WaitingPods(world.worker._core)
     assert {cause: waiting.count(cause) for cause in WaitCause if waiting.count(cause)} == {WaitCause.OVERALL: 1}

@@ -11,7 +11,7 @@ from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.patched import PATCH, POOL_0, fill, of_patch, part, patch
 from tests.unit.eviction.test_manners import crowd
-from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from tests.unit.eviction.world import FREE, NO_BREAKER, World, evicting
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, TaintExtras
 from webhook.eviction.modes import Mode
@@ -65,15 +65,14 @@ def test_rate_that_a_driver_asks_for_is_one_for_the_pods_of_all_profiles() -> No
 )
 def test_rules_of_a_patch_share_one_rate_for_each_taint(rules: list[DeviceTaintRule], expected: list[int]) -> None:
     """Else a patch that has a rule for each device would evict from all of them at once."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=2))
+    world = evicting(rate=1, burst=2)
     fill(world, *range(6), pods=1)
     taints = [DeviceTaint(key, "", NO_EXECUTE) for key in (KEY, "example.com/0", "example.com/1")]
     for name in (PATCH, "p-0", "p-1"):
         world.set_patch(patch(name, DeviceSelector(DRIVER), *taints))
     world.add(*rules)
     for seconds, gone in enumerate(expected):
-        world.advance(min(seconds, 1))
-        assert len(world.evicted) == gone
+        assert len(world.after(min(seconds, 1))) == gone
 
 
 @pytest.mark.parametrize("gangs", [False, True], ids=["of single pods", "of pods with others that they do not hit"])
@@ -94,16 +93,14 @@ def test_rules_seen_before_the_update_of_their_patch_share_its_rate(*, gangs: bo
 
 def test_rule_that_claims_to_be_of_a_patch_has_no_fresh_burst_for_another_key() -> None:
     """N-17: whatever changes on a rule; that it names a patch proves nothing."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=2))
+    world = evicting(rate=1, burst=2)
     fill(world, 0, pods=6)
     world.set_patch(patch("another"))
     claimed = of_patch(rule("mine", selector=POOL_0, key="example.com/0"), "another")
     world.add(claimed)
-    world.advance(0)
-    assert len(world.evicted) == 2
+    assert len(world.after(0)) == 2
     world.change(claimed, of_patch(rule("mine", selector=POOL_0, key="example.com/1"), "another"))
-    world.advance(0)
-    assert len(world.evicted) == 2
+    assert len(world.after(0)) == 2
 
 
 def own_rate(name: str, rate: str, device: str | None = None) -> DeviceTaintRule:
@@ -118,8 +115,7 @@ def test_rate_of_a_rule_is_one_for_the_pods_of_all_profiles() -> None:
         name = f"pod-{number:03}"
         world.add(claim(name, devices=(name,)), pod(name, priority=number % 2))
     world.add(own_rate("rule", "1"))
-    world.settle()
-    assert len(world.evicted) == 10
+    assert len(world.settled()) == 10
 
 
 # --- what uses it up ----------------------------------------------------------------------------
@@ -131,71 +127,59 @@ def test_rate_that_a_rule_no_longer_has_used_up_no_token_of_the_profile(position
     world = World(Mode.REPLACEMENT, *[others] * position, structs.replace(FREE, rate=0.01, burst=5))
     crowd(world, 20)
     world.add(own_rate("rule", "1"))
-    world.settle()
-    assert len(world.evicted) == 10
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, meta=own_rate("rule", "").meta))
-    world.settle()
-    assert len(world.evicted) == 15
+    assert len(world.settled()) == 10
+    world.edit(world.rule(), meta=own_rate("rule", "").meta)
+    assert len(world.settled()) == 15
 
 
 @pytest.mark.parametrize("gang", ["", "ring"])
 def test_pod_that_the_faster_of_two_rates_lets_go_uses_up_the_slower_one_and_leaves_it_no_debt(gang: str) -> None:
     """N-14: all buckets pay what they have."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for number in range(15):
         world.add(claim(f"pod-{number:03}", devices=("both",)), pod(f"pod-{number:03}", gang=gang))
     world.add(claim("slow"), pod("slow", priority=1))
     world.add(own_rate("slow", "1"), own_rate("fast", "100", device="both"))
     world.advance(0.9)
     assert (len(world.evicted), "slow" in world.evicted) == (15, False)
-    world.advance(0.2)
-    assert world.evicted[15:] == ["slow"]
+    assert world.after(0.2)[15:] == ["slow"]
 
 
 def test_pods_that_go_together_leave_a_debt_to_the_rate_that_let_them_go() -> None:
     """A gang is not split for a rate, and what follows it waits for all of it."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
+    world = evicting(rate=1, burst=1)
     crowd(world, 4, gang="ring")
     world.add(claim("later"), pod("later", priority=1), rule())
-    world.settle()
-    assert len(world.evicted) == 4
-    world.advance(3.9)
-    assert len(world.evicted) == 4
-    world.advance(0.2)
-    assert world.evicted[4:] == ["later"]
+    assert len(world.settled()) == 4
+    assert len(world.after(3.9)) == 4
+    assert world.after(0.2)[4:] == ["later"]
 
 
 def test_rule_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     """N-17, N-18: it is the same taint, changed."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=0.1, burst=2))
+    world = evicting(rate=0.1, burst=2)
     crowd(world, 6)
     world.add(rule())
-    world.settle()
-    assert len(world.evicted) == 2
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, taint=taint(key="example.com/other", value="more")))
-    world.settle()
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == 2
+    world.edit(world.rule(), taint=taint(key="example.com/other", value="more"))
+    assert len(world.settled()) == 2
 
 
 def test_slice_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     """A driver has one rate for each key, whatever else it writes into its taints."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=0.1, burst=2), breaker=NO_BREAKER)
+    world = evicting(rate=0.1, burst=2, breaker=NO_BREAKER)
     crowd(world, 6)
     devices = [f"pod-{number:03}" for number in range(6)]
     before = slice_of(dict.fromkeys(devices, (taint(),)))
     world.add(before)
-    world.settle()
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == 2
     world.change(before, slice_of(dict.fromkeys(devices, (structs.replace(taint(added=NOW), value="more"),))))
-    world.settle()
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == 2
 
 
 def test_bucket_of_a_taint_that_is_gone_is_forgotten_once_it_is_full_again_and_not_before() -> None:
     """N-16: until then forgetting it would be a fresh burst."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=10, burst=10))
+    world = evicting(rate=10, burst=10)
     crowd(world, 2)
     world.add(rule())
     world.settle()
@@ -210,7 +194,7 @@ def test_bucket_of_a_taint_that_is_gone_is_forgotten_once_it_is_full_again_and_n
 
 def test_pods_under_the_same_taints_share_what_is_known_of_their_rates() -> None:
     """It is found out once for all of them, and other pods between them change nothing."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.pause = Pause(NOW + timedelta(hours=1))
     for name, seconds in (("a", 0), ("other", 5), ("b", 0)):
         world.add(claim(name, tolerates(seconds)), pod(name))

@@ -8,12 +8,12 @@ from typing import Final
 import pytest
 
 from tests.builders import NOW
+from tests.unit.eviction.hurried import hurried
 from tests.unit.eviction.objects import rule
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import SINGLE, PodGroup
 from webhook.eviction.events import EvictionRecorder, PodEventKind
-from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionEvent, PodRef
 from webhook.inventory.evictions import Eviction, EvictionReason
 
@@ -30,72 +30,65 @@ def dropped(world: World) -> float | None:
     return world.deps.metrics.registry.get_sample_value(DROPPED)
 
 
-def test_events_that_wait_at_the_end_are_written() -> None:
+@hurried
+async def test_events_that_wait_at_the_end_are_written() -> None:
     """Also the one that was being written, once more: whether it came to be nobody knows."""
+    world = evicting()
+    recorder, begun, waits = EvictionRecorder(world.deps), asyncio.Event(), asyncio.Event()
+    written, write = world.cluster.events, world.cluster.write_event
 
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE)
-        recorder, begun, waits = EvictionRecorder(world.deps), asyncio.Event(), asyncio.Event()
-        written, write = world.cluster.events, world.cluster.write_event
+    async def slow(event: EvictionEvent) -> None:
+        if len(written) == 1:
+            begun.set()
+            await waits.wait()
+        await write(event)
 
-        async def slow(event: EvictionEvent) -> None:
-            if len(written) == 1:
-                begun.set()
-                await waits.wait()
-            await write(event)
-
-        world.cluster.write_event = slow  # type: ignore[method-assign]
-        for event in events(5):
-            recorder.record(event)
-        task = asyncio.create_task(recorder.run())
-        await begun.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert len(written) == 1
-        waits.set()
-        await recorder.finish()
-        assert written == events(5)
-        assert dropped(world) == 0
-
-    asyncio.run(test())
+    world.cluster.write_event = slow  # type: ignore[method-assign]
+    for event in events(5):
+        recorder.record(event)
+    task = asyncio.create_task(recorder.run())
+    await begun.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(written) == 1
+    waits.set()
+    await recorder.finish()
+    assert written == events(5)
+    assert dropped(world) == 0
 
 
-def test_events_of_a_worker_that_lost_its_lease_are_dropped_and_counted() -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE)
-        recorder = EvictionRecorder(world.deps)
-        for event in events(3):
-            recorder.record(event)
-        world.leads = False
-        await recorder.finish()
-        assert (world.cluster.events, dropped(world)) == ([], 3)
-
-    asyncio.run(test())
+@hurried
+async def test_events_of_a_worker_that_lost_its_lease_are_dropped_and_counted() -> None:
+    world = evicting()
+    recorder = EvictionRecorder(world.deps)
+    for event in events(3):
+        recorder.record(event)
+    world.leads = False
+    await recorder.finish()
+    assert (world.cluster.events, dropped(world)) == ([], 3)
 
 
-def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, flush_seconds=0.01)
-        recorder, write = EvictionRecorder(world.deps), world.cluster.write_event
+@hurried
+async def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    world = evicting(flush_seconds=0.01)
+    recorder, write = EvictionRecorder(world.deps), world.cluster.write_event
 
-        async def stuck(event: EvictionEvent) -> None:
-            await asyncio.Event().wait()
-            await write(event)
+    async def stuck(event: EvictionEvent) -> None:
+        await asyncio.Event().wait()
+        await write(event)
 
-        world.cluster.write_event = stuck  # type: ignore[method-assign]
-        for event in events(3):
-            recorder.record(event)
-        await recorder.finish()
-        assert dropped(world) == 3
-        [record] = caplog.records
-        assert (record.message, record.count) == ("events not written", 3)  # type: ignore[attr-defined]
-        await recorder.finish()
-
-    asyncio.run(test())
+    world.cluster.write_event = stuck  # type: ignore[method-assign]
+    for event in events(3):
+        recorder.record(event)
+    await recorder.finish()
+    assert dropped(world) == 3
+    [record] = caplog.records
+    assert (record.message, record.count) == ("events not written", 3)  # type: ignore[attr-defined]
+    await recorder.finish()
 
 
 def test_events_beyond_the_most_are_dropped_and_counted() -> None:
-    world = World(Mode.REPLACEMENT, FREE, events_most=2)
+    world = evicting(events_most=2)
     recorder = EvictionRecorder(world.deps)
     for event in events(5):
         recorder.record(event)
@@ -106,7 +99,7 @@ def test_events_beyond_the_most_are_dropped_and_counted() -> None:
 
 @pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
 def test_event_about_a_state_that_lasts_is_queued_again_after_an_hour(seconds: float, count: int) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     recorder = EvictionRecorder(world.deps)
     recorder.record_pod_event(PodEventKind.HELD, POD, BECAUSE)
     world.clock.elapsed += seconds
@@ -116,7 +109,7 @@ def test_event_about_a_state_that_lasts_is_queued_again_after_an_hour(seconds: f
 
 @pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
 def test_event_about_a_pod_group_is_queued_again_after_an_hour_and_then_forgotten(seconds: float, count: int) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     recorder = EvictionRecorder(world.deps)
     one, other = (
         PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), SINGLE) for name in ("one", "other")

@@ -79,8 +79,7 @@ def test_round_that_evicts_no_pod_is_taken_back() -> None:
         world.advance(world.worker.upkeep.retry_seconds("uid-b") + 0.001)
     assert (world.evicted, world.counts) == (["a"], {SHARED: 1})
     world.come("c")
-    world.advance(10)
-    assert world.evicted == ["a", "b", "c"], "it was there when that round began"
+    assert world.after(10) == ["a", "b", "c"], "it was there when that round began"
     world.come("d")
     assert world.left_alone("d")
 
@@ -115,8 +114,7 @@ def test_claims_made_for_their_pod_are_not_counted() -> None:
 
 def test_claim_that_is_not_allocated_is_not_counted() -> None:
     world = Rounds()
-    known = world.inventory.claims[SHARED]
-    world.change(known, structs.replace(known, allocation=None))
+    world.edit(world.inventory.claims[SHARED], allocation=None)
     world.add(claim("own"), pod("own", claims=(PodClaim("shared-claim"), PodClaim("own-claim", generated=True))))
     world.settle()
     assert (world.evicted, world.counts) == (["own"], {})
@@ -126,10 +124,10 @@ def test_claim_that_is_deallocated_starts_over() -> None:
     world = Rounds()
     world.come("a")
     known = world.inventory.claims[SHARED]
-    world.change(known, structs.replace(known, reserved_for=()))
+    world.edit(known, reserved_for=())
     assert world.counts == {SHARED: 1}
     known = world.inventory.claims[SHARED]
-    world.change(known, structs.replace(known, allocation=None))
+    world.edit(known, allocation=None)
     assert world.counts == {}
     world.change(world.inventory.claims[SHARED], known)
     world.come("b")
@@ -142,7 +140,7 @@ def test_claim_made_anew_under_the_same_name_starts_over() -> None:
     world = Rounds()
     world.come("a")
     known = world.inventory.claims[SHARED]
-    world.change(known, structs.replace(known, meta=structs.replace(known.meta, uid="another")))
+    world.edit(known, meta=structs.replace(known.meta, uid="another"))
     for name in "bcd":
         world.come(name)
     assert world.evicted == ["a", "b", "c"]

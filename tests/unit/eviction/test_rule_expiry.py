@@ -21,12 +21,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import WriteFailure
 
 TAKING_BACK = Condition(
-    CONTESTED,
-    "Unknown",
-    "TakingBack",
-    f"expired at {format_time(NOW)}; the effect is about to be set to None",
-    1,
-    NOW,
+    CONTESTED, "Unknown", "TakingBack", f"expired at {format_time(NOW)}; the effect is about to be set to None", 1, NOW
 )
 
 
@@ -62,11 +57,11 @@ class Server(FakeCluster):
         """The specification changes."""
         known = self.world.inventory.rules["rule"]
         taint = structs.replace(known.taint, **fields)
-        self.world.change(known, structs.replace(known, taint=taint, generation=known.generation + 1))
+        self.world.edit(known, taint=taint, generation=known.generation + 1)
 
     def annotate(self, **annotations: str) -> None:
         known = self.world.inventory.rules["rule"]
-        self.world.change(known, structs.replace(known, meta=structs.replace(known.meta, annotations=annotations)))
+        self.world.edit(known, meta=structs.replace(known.meta, annotations=annotations))
 
 
 def world_with(known: DeviceTaintRule, mode: Mode = Mode.DELEGATED, **settings: Any) -> tuple[World, Server]:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, World
+from tests.unit.eviction.world import BLUNT, FREE, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule, condition_of
 from webhook.eviction import rule_status
@@ -89,7 +89,7 @@ def test_in_tree_condition_is_written_in_no_other_mode() -> None:
 
 def test_in_tree_condition_is_written_on_no_canary() -> None:
     """There it shows that the in-tree controller runs. A name alone hides nothing of what a rule does."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     nowhere = DeviceSelector(driver=CANARY_DRIVER)
     world.add(
         rule(f"{CANARY}-x", effect="None", selector=nowhere),
@@ -160,7 +160,7 @@ def test_new_generation_of_a_rule_is_announced_at_once() -> None:
     world.add(claim("stays", tolerates(effect="")), pod("stays"), asking())
     world.advance(12)
     known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, taint=structs.replace(known.taint, value="more"), generation=2))
+    world.edit(known, taint=structs.replace(known.taint, value="more"), generation=2)
     world.settle()
     assert [each.observed_generation for each in world.inventory.rules["rule"].conditions] == [2, 2]
 
@@ -199,8 +199,7 @@ def test_pod_that_goes_within_five_seconds_is_not_announced_by_an_event(seconds:
 def test_observe_writes_what_would_be_and_evicts_nobody() -> None:
     world = World(Mode.OBSERVE, FREE)
     world.add(claim(), pod(), rule())
-    world.advance(100)
-    assert world.evicted == []
+    assert world.after(100) == []
     assert world.condition("rule") == ("False", "ObserveOnly", "0 pods evicted; 1 pod would be evicted in 1 namespace")
     assert world.told("EvictionScheduled") == ["pod"]
 
@@ -226,7 +225,7 @@ def test_rule_that_does_not_ask_any_more_is_told() -> None:
     world.add(claim("pod", tolerates(3600)), pod(), asking())
     world.advance(1)
     known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, meta=structs.replace(known.meta, annotations={})))
+    world.edit(known, meta=structs.replace(known.meta, annotations={}))
     world.advance(11)
     assert world.condition("rule") == ("False", "NothingToDo", "eviction is no longer requested")
     assert world.planned == {}
@@ -238,10 +237,8 @@ def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
     world.add(claim("pod", tolerates(3600)), pod(), asking())
     world.advance(1)
     assert set(world.planned) == {"pod"}
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, deleting=True, generation=2))
-    world.advance(4000)
-    assert world.evicted == []
+    world.edit(world.rule(), deleting=True, generation=2)
+    assert world.after(4000) == []
     assert world.told("EvictionCancelled") == ["pod"]
     being_deleted = "the rule is being deleted, so its /evict has no effect"
     assert world.condition("rule") == ("False", "NothingToDo", being_deleted)
@@ -264,8 +261,7 @@ def test_no_execute_acts_until_the_rule_is_gone() -> None:
     """The in-tree controller does not look at a rule's deletionTimestamp either."""
     world = World(Mode.REPLACEMENT, BLUNT)
     world.add(claim(), pod(), rule(deleting=True))
-    world.advance(1)
-    assert world.evicted == ["pod"]
+    assert world.after(1) == ["pod"]
 
 
 def test_expired_rule_that_is_being_deleted_is_not_deleted_again() -> None:
@@ -279,8 +275,7 @@ def test_expired_rule_that_is_being_deleted_is_not_deleted_again() -> None:
 def test_pods_that_tolerate_scheduling_are_left_and_counted() -> None:
     world = World(Mode.DELEGATED, FREE)
     world.add(claim("stays", tolerates(effect="NoSchedule")), pod("stays"), claim(), pod(), asking())
-    world.advance(30)
-    assert world.evicted == ["pod"]
+    assert world.after(30) == ["pod"]
     assert world.condition("rule")[2] == "1 pod evicted; 1 left alone (ToleratesScheduling)"
 
 
@@ -291,11 +286,9 @@ def test_eviction_that_is_asked_for_waits_until_it_is_announced() -> None:
     world = World(Mode.DELEGATED, FREE)
     world.cluster.condition_error = "503"
     world.add(claim(), pod(), asking())
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     world.cluster.condition_error = ""
-    world.advance(2)
-    assert world.evicted == ["pod"]
+    assert world.after(2) == ["pod"]
     assert world.condition("rule")[:2] == ("True", "Waiting")
 
 
@@ -304,8 +297,7 @@ def test_announcement_of_an_earlier_generation_does_not_count() -> None:
     world = World(Mode.DELEGATED, FREE)
     world.cluster.condition_error = "503"
     world.add(claim(), pod(), asking(conditions=(before,), generation=2))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
 
 
 def test_nobody_is_due_before_the_announcement() -> None:
@@ -404,8 +396,7 @@ def test_expired_rule_that_is_restored_is_left_and_told() -> None:
     world = World(Mode.REPLACEMENT, BLUNT)
     world.add(expiring(10))
     world.advance(15)
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, taint=taint()))
+    world.edit(world.rule(), taint=taint())
     world.advance(60)
     assert world.inventory.rules["rule"].taint.effect == "NoExecute"
     assert world.condition("rule", CONTESTED)[:2] == ("True", "Restored")

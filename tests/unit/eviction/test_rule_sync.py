@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, DeviceSelector
-from webhook.eviction.modes import Mode
 
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_worker_that_does_not_lead_writes_no_rule(trusted: bool) -> None:  # noqa: FBT001 -- a table's
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim(), pod(), rule(annotations={EXPIRES_AT: format_time(NOW)}))
+    world = evicting(claim(), pod(), rule(annotations={EXPIRES_AT: format_time(NOW)}))
     before = world.inventory.rules["rule"]
     world.leads, world.trusted = False, trusted
     waits = [asyncio.run(world.worker.rules.sync("rule")) for _ in range(3)]
@@ -30,7 +27,7 @@ def test_worker_that_does_not_lead_writes_no_rule(trusted: bool) -> None:  # noq
 
 
 def test_new_leader_looks_at_rules_within_half_a_second() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.leads = False
     world.add(rule())
     world.advance(100)
@@ -41,8 +38,7 @@ def test_new_leader_looks_at_rules_within_half_a_second() -> None:
 
 
 def test_worker_that_may_be_behind_writes_only_that_a_generation_is_looked_at() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim(), pod(hold="later"), rule())
+    world = evicting(claim(), pod(hold="later"), rule())
     world.trusted = False
     world.catch_up()
     asyncio.run(world.worker.rules.sync("rule"))
@@ -62,7 +58,7 @@ def test_rule_whose_pods_are_gone_is_looked_at_again_for_its_released_devices_al
     pending: bool,  # noqa: FBT001 -- a table's
     seconds: float,
 ) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     if pending:
         world.add(claim("pod", tolerates(3600)), pod())
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
@@ -73,8 +69,7 @@ def test_rule_whose_pods_are_gone_is_looked_at_again_for_its_released_devices_al
 
 @pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
 def test_event_about_a_rule_that_is_held_up_is_renewed_after_an_hour(seconds: float, count: int) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
-    world.add(claim(), pod(hold="later"), rule())
+    world = evicting(claim(), pod(hold="later"), rule(), max_hold_seconds=86400)
     world.advance(20)
     world.clock.elapsed = world.worker.rules._states["uid-rule"].last_event_at + seconds
     asyncio.run(world.worker.rules.sync("rule"))
@@ -95,8 +90,7 @@ def sync_at(world: World, seconds: float) -> float | None:
 )
 def test_condition_is_written_again_ten_seconds_after_the_last_time(seconds: float, pending: str, left: float) -> None:
     """A wait that is too short to be added to the time is none."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("pod", tolerates(3600)), pod(), rule())
+    world = evicting(claim("pod", tolerates(3600)), pod(), rule())
     world.settle()
     world.add(claim("more", tolerates(3600)), pod("more"))
     assert sync_at(world, seconds) == left
@@ -105,8 +99,7 @@ def test_condition_is_written_again_ten_seconds_after_the_last_time(seconds: flo
 
 @pytest.mark.parametrize(("seconds", "reason"), [(4.5, "Waiting"), (5.0, "NothingToDo")])
 def test_allocations_are_known_five_seconds_after_the_rule_was_seen(seconds: float, reason: str) -> None:
-    world = World(Mode.REPLACEMENT, FREE, condition_seconds=0.0)
-    world.add(rule())
+    world = evicting(rule(), condition_seconds=0.0)
     sync_at(world, 0.0)
     sync_at(world, seconds)
     assert world.condition("rule")[1] == reason
@@ -124,7 +117,6 @@ def test_rule_is_looked_at_again_when_its_condition_may_differ(
     selector: DeviceSelector, seconds: float, left: float
 ) -> None:
     """Nothing is known of the devices of the first one, and the others have a pod that is not due."""
-    world = World(Mode.REPLACEMENT, FREE, condition_seconds=3.0)
-    world.add(claim("pod", tolerates(3600)), pod(), rule(selector=selector))
+    world = evicting(claim("pod", tolerates(3600)), pod(), rule(selector=selector), condition_seconds=3.0)
     sync_at(world, 0.0)
     assert sync_at(world, seconds) == left

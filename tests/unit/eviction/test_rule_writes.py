@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction import planner
@@ -35,8 +35,7 @@ def reasons(world: World) -> list[str]:
 
 def status_changed(world: World, conditions: tuple[Condition, ...]) -> None:
     """Another writer has changed the status of the rule."""
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, conditions=conditions))
+    world.edit(world.rule(), conditions=conditions)
     world.settle()
 
 
@@ -68,7 +67,7 @@ def test_nothing_is_written_that_says_no_pod_is_left(mode: Mode) -> None:
 
 
 def test_progress_is_written_again_when_the_inventory_is_current_again() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     waits = pod("pod")
     world.add(claim("pod", tolerates(3600)), waits, rule())
     world.advance(20)
@@ -110,7 +109,7 @@ def test_rule_that_expired_before_the_start_waits_until_the_inventory_is_current
 
 
 def test_last_conditions_do_not_wait_for_the_next_write() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     waits = pod("pod")
     world.add(claim("pod", tolerates(3600)), waits, rule())
     world.advance(15)
@@ -312,8 +311,7 @@ class Forbidding(FakeCluster):
 
 
 def test_pods_that_cannot_be_evicted_are_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.REPLACEMENT, FREE, cluster=Forbidding)
-    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), cluster=Forbidding)
     world.advance(299)
     assert warnings(caplog, "pod not evicted") == [1, 1]
     assert isinstance(world.cluster, Forbidding)
@@ -328,7 +326,7 @@ def test_pods_that_cannot_be_evicted_are_logged_one_by_one(caplog: pytest.LogCap
 
 
 def test_events_about_a_blocked_pod_and_its_rule_are_renewed_each_hour() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget())
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(3590)
@@ -338,8 +336,7 @@ def test_events_about_a_blocked_pod_and_its_rule_are_renewed_each_hour() -> None
 
 
 def test_events_about_a_held_pod_and_its_rule_are_renewed_each_hour() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
-    world.add(claim("pod"), pod("pod", hold="debugging"), rule())
+    world = evicting(claim("pod"), pod("pod", hold="debugging"), rule(), max_hold_seconds=86400)
     world.advance(3590)
     assert sorted(world.told("EvictionHeld")) == ["pod", "rule"]
     world.advance(30)
@@ -353,8 +350,7 @@ def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
 ) -> None:
     if part:
         monkeypatch.setattr(planner, "WHOLE_MOST", -1)
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
-    world.add(claim("pod"), pod("pod", hold="debugging"), rule())
+    world = evicting(claim("pod"), pod("pod", hold="debugging"), rule(), max_hold_seconds=86400)
     world.advance(3000)
     world.add(claim("other"), pod("other", **other))
     world.advance(700)
@@ -362,17 +358,13 @@ def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
 
 
 def test_hold_that_ends_within_the_hour_ends_in_time() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=100))
-    world.add(claim("pod"), pod("pod", hold="debugging"), rule())
-    world.advance(99)
-    assert world.evicted == []
-    world.advance(2)
-    assert world.evicted == ["pod"]
+    world = evicting(claim("pod"), pod("pod", hold="debugging"), rule(), max_hold_seconds=100)
+    assert world.after(99) == []
+    assert world.after(2) == ["pod"]
 
 
 def test_event_about_what_only_happens_once_is_not_renewed() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("pod", tolerates(4 * 3600)), pod("pod"), rule())
+    world = evicting(claim("pod", tolerates(4 * 3600)), pod("pod"), rule())
     world.advance(3 * 3600)
     world.worker.requeue_waiting()
     world.settle()
@@ -391,7 +383,7 @@ def test_event_about_a_rule_that_is_done_is_not_renewed() -> None:
 def test_new_leader_repeats_no_event_about_a_rule_before_an_hour_is_over() -> None:
     conditions: tuple[Condition, ...] = ()
     for expected in (["rule"], []):
-        world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
+        world = evicting(max_hold_seconds=86400)
         world.add(claim("pod"), pod("pod", hold="debugging"), rule(conditions=conditions))
         world.advance(3500)
         assert [name for name in world.told("EvictionHeld") if name == "rule"] == expected

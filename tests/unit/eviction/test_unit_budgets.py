@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.costs import calls_of
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.test_units import GENTLE, JOB_SET, gang, group, sharing
-from tests.unit.eviction.world import FREE, NEVER, Budget, World
+from tests.unit.eviction.world import FREE, NEVER, Budget, World, evicting
 from webhook.api.pods import DisruptionBudget, PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import BudgetLimit
@@ -22,13 +22,11 @@ def test_no_pod_goes_unless_the_budget_allows_all() -> None:
     world.add_budget(budget)
     gang(world, "a", "b", "c")
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert len(world.cluster.dry_runs) <= 60 / 5 + 1
     budget.status = 3
     world.worker.observe_budget("ml", "0")
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.settled()) == ["a", "b", "c"]
 
 
 def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> None:
@@ -36,8 +34,7 @@ def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> Non
     world.add_budget(Budget(allows_at=0.0, status=1))
     gang(world, "a", "b", priority=-1)
     world.add(claim("lone"), pod("lone"), rule())
-    world.advance(1)
-    assert world.evicted == ["lone"]
+    assert world.after(1) == ["lone"]
 
 
 def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +49,7 @@ def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monk
 
     monkeypatch.setattr(world, "find", counted)
     world.add(rule())
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     assert world.sample("pods_waiting", why="blocked") == 200
     assert 0 < len(looks) <= 10
 
@@ -63,8 +59,7 @@ def test_dry_run_that_is_refused_keeps_all() -> None:
     world.add_budget(Budget("b"))
     gang(world, "a", "b", "c")
     world.add(rule())
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     assert world.cluster.requests == []
 
 
@@ -91,7 +86,7 @@ GANGS: dict[str, dict[str, Any]] = {
 
 def ring(kind: str, *states: str) -> World:
     """Pods a, b and so on that go together, under a budget that lets pods go that are not ready."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     fields = {name: STATES[state] for name, state in zip("abc", states, strict=False)}
     if kind == "PodGroup":
         world.add(group())
@@ -128,8 +123,7 @@ def test_unit_needs_what_its_members_need(kind: str, states: str, allowed: int, 
     world = ring(kind, *states.split())
     keeping(world, allowed, always=True)
     world.add(rule())
-    world.advance(30)
-    assert sorted(world.evicted) == sorted(gone)
+    assert sorted(world.after(30)) == sorted(gone)
     waiting = len(states.split()) - states.split().count("ending") - len(gone)
     assert world.sample("pods_waiting", why="blocked") == waiting
 
@@ -139,14 +133,12 @@ def test_unit_needs_what_its_members_need(kind: str, states: str, allowed: int, 
 )
 def test_single_pods_that_need_no_disruption_do_not_wait_for_each_other(healthy: int, desired: int, gone: int) -> None:
     """They go at the profile's rate, and pass one that needs a disruption and comes before them."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=10.0, burst=1))
-    world.add(claim("first"), pod("first", priority=-1))
+    world = evicting(claim("first"), pod("first", priority=-1), rate=10.0, burst=1)
     for number in range(12):
         world.add(claim(f"p{number}", devices=(f"gpu-{number}",)), pod(f"p{number}", **UNREADY))
     keeping(world, 0, healthy=healthy, desired=desired)
     world.add(rule())
-    world.advance(2)
-    assert len(world.evicted) == gone
+    assert len(world.after(2)) == gone
     assert "first" not in world.evicted
     assert world.sample("pods_waiting", why="blocked") == 13 - gone
 
@@ -170,19 +162,16 @@ def test_unit_needs_a_disruption_of_each_budget_that_guards_a_member(other: int,
     keeping(world, 1, selects="a")
     keeping(world, other, selects="b")
     world.add(rule())
-    world.advance(30)
-    assert sorted(world.evicted) == gone
+    assert sorted(world.after(30)) == gone
 
 
 def test_unit_waits_no_longer_for_a_member_that_ends() -> None:
     world = ring("annotation", "ready", "ready")
     keeping(world, 1)
     world.add(rule())
-    world.settle()
-    assert world.evicted == []
-    world.change(world.pod("a"), structs.replace(world.pod("a"), phase="Failed", ready=False))
-    world.settle()
-    assert world.evicted == ["b"]
+    assert world.settled() == []
+    world.edit(world.pod("a"), phase="Failed", ready=False)
+    assert world.settled() == ["b"]
 
 
 @pytest.mark.parametrize("kind", ["alone", "annotation", "claim"])
@@ -190,27 +179,23 @@ def test_waiting_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
     world = ring(kind, "ready", *(["unready"] if kind != "alone" else []))
     keeping(world, 0, always=True)
     world.add(rule())
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     failing = structs.replace(world.pod("a"), ready=False)
     world.change(world.pod("a"), failing)
-    world.settle()
-    assert sorted(world.evicted) == (["a"] if kind == "alone" else ["a", "b"])
+    assert sorted(world.settled()) == (["a"] if kind == "alone" else ["a", "b"])
 
 
 def test_waiting_pods_go_at_once_that_their_budget_does_not_concern_any_more() -> None:
     """Also behind one that it does concern."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for name, fields in (("a", {}), ("b", UNREADY), ("c", UNREADY)):
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, **fields))
     budget = keeping(world, 0, healthy=1, desired=2)
     world.add(rule())
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     budget.healthy = 2
     world.worker.observe_budgets("ml", "0")
-    world.settle()
-    assert sorted(world.evicted) == ["b", "c"]
+    assert sorted(world.settled()) == ["b", "c"]
 
 
 @pytest.mark.parametrize("kind", [*GANGS, "claim"])
@@ -218,17 +203,15 @@ def test_waiting_unit_goes_at_once_when_its_budget_does_not_concern_a_member_any
     world = ring(kind, "ready", "unready")
     budget = keeping(world, 1, healthy=1, desired=2)
     world.add(rule())
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     budget.healthy = 2
     world.worker.observe_budgets("ml", "0")
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.settled()) == ["a", "b"]
 
 
 def calls_to_let_unready_pods_go(ready: int) -> int:
     """What it costs while this many pods that are ready wait for the budget."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for name in map(str, range(ready)):
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name))
     budget = keeping(world, 0, healthy=1, desired=2)
@@ -261,7 +244,7 @@ def test_unit_past_its_deadline_goes_whole_whoever_needs_a_disruption() -> None:
 def test_no_member_goes_if_one_begins_to_need_a_disruption_before_the_requests() -> None:
     world = ring("annotation", "ready", "unready")
     keeping(world, 1, always=True)
-    world.cluster.meanwhile.append(lambda: world.change(world.pod("b"), structs.replace(world.pod("b"), ready=True)))
+    world.cluster.meanwhile.append(lambda: world.edit(world.pod("b"), ready=True))
     world.add(rule())
     world.advance(30)
     assert world.cluster.requests == []
@@ -269,8 +252,7 @@ def test_no_member_goes_if_one_begins_to_need_a_disruption_before_the_requests()
 
 def test_pod_that_needs_no_disruption_is_read_before_it_goes() -> None:
     """The Eviction API ignores the version that a request names if the pod is not ready and a budget selects it."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("a"), pod("a", **UNREADY))
+    world = evicting(claim("a"), pod("a", **UNREADY))
     keeping(world, 0, always=True)
     world.cluster.ahead["a"] = pod("a", hold="not now", **UNREADY)
     world.add(rule())

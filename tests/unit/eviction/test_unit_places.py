@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
@@ -23,9 +23,7 @@ FAILED = EvictionOutcome(EvictionResult.FAILED, "boom")
 
 def world_of(**fields: Any) -> World:
     """Pods stay in Terminating until they are removed."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, **fields))
-    world.cluster.lingering = True
-    return world
+    return evicting(lingering=True, **fields)
 
 
 def share(world: World, name: str, gangs: Mapping[str, str], owner: str = "") -> None:
@@ -79,14 +77,11 @@ def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int])
     for name, gang in {"a0": "one", "a1": "one", "b0": "two", "b1": "two"}.items():
         alone(world, name, gang)
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a0", "a1"]
+    assert sorted(world.settled()) == ["a0", "a1"]
     world.remove(world.pod("a0"))
-    world.settle()
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == 2
     world.remove(world.pod("a1"))
-    world.settle()
-    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+    assert sorted(world.settled()) == ["a0", "a1", "b0", "b1"]
 
 
 @LIMITS
@@ -102,12 +97,10 @@ def test_gang_and_what_shares_a_claim_with_it_take_one_place(limits: dict[str, i
     assert sorted(world.evicted) == first
     assert taken(world) == (1, 1)
     world.remove(*[world.pod(name) for name in first[1:]])
-    world.settle()
-    assert len(world.evicted) == len(first)
+    assert len(world.settled()) == len(first)
     assert taken(world) == (1, 1)
     world.remove(world.pod(first[0]))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "x", "y"]
+    assert sorted(world.settled()) == ["a", "b", "x", "y"]
     assert taken(world) == ((0, 0) if other else (1, 1))
 
 
@@ -118,11 +111,9 @@ def test_such_a_unit_waits_for_a_place_as_a_whole(limits: dict[str, int]) -> Non
     share(world, "s", {"a": "train", "x": ""})
     alone(world, "b", "train")
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["0"]
+    assert world.settled() == ["0"]
     world.remove(world.pod("0"))
-    world.settle()
-    assert sorted(world.evicted) == ["0", "a", "b", "x"]
+    assert sorted(world.settled()) == ["0", "a", "b", "x"]
 
 
 def test_pod_that_joins_a_gang_under_way_takes_its_place() -> None:
@@ -132,20 +123,17 @@ def test_pod_that_joins_a_gang_under_way_takes_its_place() -> None:
     world.settle()
     alone(world, "b", "train")
     alone(world, "other")
-    world.settle()
-    assert world.evicted == ["a", "b"]
+    assert world.settled() == ["a", "b"]
 
 
 def test_pod_that_joins_the_gang_of_a_unit_under_way_takes_its_place_whatever_else_links_that() -> None:
     world = world_of(overall=1)
     share(world, "s", {"a": "train", "x": ""})
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "x"]
+    assert sorted(world.settled()) == ["a", "x"]
     alone(world, "other")
     alone(world, "b", "train")
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "x"]
+    assert sorted(world.settled()) == ["a", "b", "x"]
     assert taken(world) == (1, 1)
 
 
@@ -156,8 +144,7 @@ def test_pods_that_are_linked_by_others_take_one_place_with_them(limits: dict[st
     share(world, "s", {"a": "train", "x": ""})
     share(world, "t", {"b": "train", "y": ""})
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "x", "y"]
+    assert sorted(world.settled()) == ["a", "b", "x", "y"]
     assert taken(world) == (1, 1)
 
 
@@ -167,11 +154,9 @@ def test_pod_that_was_refused_after_others_of_its_unit_went_takes_their_place(ga
     share(world, "s", dict(zip("ab", gangs, strict=True)))
     world.cluster.answers.extend([GONE, FAILED])
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
     assert taken(world) == (1, 1)
-    world.advance(30)
-    assert world.evicted == ["a", "b"]
+    assert world.after(30) == ["a", "b"]
     assert taken(world) == (1, 1)
 
 
@@ -181,11 +166,9 @@ def test_unit_that_is_retried_takes_the_place_of_those_that_went_whichever_pod_c
     share(world, "s", {"a": "", "b": "train"})
     world.cluster.answers.extend([GONE, FAILED])
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
     world.add(claim("c"), pod("c", gang="train", priority=-1))
-    world.advance(30)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.after(30)) == ["a", "b", "c"]
 
 
 def test_pod_that_was_refused_waits_for_a_place_once_the_others_of_its_unit_are_gone() -> None:
@@ -194,17 +177,14 @@ def test_pod_that_was_refused_waits_for_a_place_once_the_others_of_its_unit_are_
     world.cluster.answers.extend([GONE, FAILED])
     world.add(rule())
     world.settle()
-    world.change(world.pod("b"), structs.replace(world.pod("b"), hold="wait"))
+    world.edit(world.pod("b"), hold="wait")
     alone(world, "other")
     world.remove(world.pod("a"))
-    world.settle()
-    assert world.evicted == ["a", "other"]
-    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
-    world.advance(30)
-    assert world.evicted == ["a", "other"]
+    assert world.settled() == ["a", "other"]
+    world.edit(world.pod("b"), hold=None)
+    assert world.after(30) == ["a", "other"]
     world.remove(world.pod("other"))
-    world.advance(30)
-    assert world.evicted == ["a", "other", "b"]
+    assert world.after(30) == ["a", "other", "b"]
 
 
 # --- owners -------------------------------------------------------------------------------------
@@ -216,8 +196,7 @@ def test_gangs_of_one_unit_count_as_gangs_for_their_owner() -> None:
     share(world, "s", {"a": "one", "b": "two"}, "job")
     alone(world, "c", "three", "job")
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.settled()) == ["a", "b"]
     assert places(world, "ml/uid-job") == (3, 2)
     assert taken(world) == (1, 1)
 
@@ -227,8 +206,7 @@ def test_pods_without_a_gang_take_one_place_of_their_owner_with_what_they_go_wit
     share(world, "s", {"a": "", "b": ""}, "job")
     alone(world, "c", "", "job")
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.settled()) == ["a", "b"]
     assert places(world, "ml/uid-job") == (3, 1)
 
 
@@ -238,11 +216,9 @@ def test_pod_that_was_refused_takes_the_place_of_its_owner_that_others_of_its_un
     share(world, "s", {"a": "", "b": ""}, "job")
     world.cluster.answers.extend([GONE, FAILED])
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
     world.remove(world.pod("a"))
-    world.advance(3)
-    assert world.evicted == ["a", "b"]
+    assert world.after(3) == ["a", "b"]
 
 
 def test_refused_pod_of_a_gang_counts_as_its_gang() -> None:
@@ -253,8 +229,7 @@ def test_refused_pod_of_a_gang_counts_as_its_gang() -> None:
     world.settle()
     world.remove(world.pod("a"))
     alone(world, "b", "one", "job")
-    world.settle()
-    assert "b" in world.evicted
+    assert "b" in world.settled()
 
 
 @pytest.mark.parametrize("labels_first", [True, False])
@@ -293,12 +268,10 @@ def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*,
         world.change_policy(rings)
     assert places(world, "ml/uid-rs") == (8, 0)
     world.add(rule())
-    world.advance(30)
-    assert len(world.evicted) == 4
+    assert len(world.after(30)) == 4
     if not labels_first:
         world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
-        world.advance(30)
-        assert len(world.evicted) == 4
+        assert len(world.after(30)) == 4
 
 
 def test_pods_that_were_refused_together_and_go_alone_by_now_take_a_place_each() -> None:
@@ -307,10 +280,8 @@ def test_pods_that_were_refused_together_and_go_alone_by_now_take_a_place_each()
         alone(world, name, "train")
     world.cluster.answers.extend([GONE, FAILED, FAILED])
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
     for name in "bc":
-        world.change(world.pod(name), structs.replace(world.pod(name), gang=""))
+        world.edit(world.pod(name), gang="")
     world.remove(world.pod("a"))
-    world.advance(30)
-    assert len(world.evicted) == 2
+    assert len(world.after(30)) == 2

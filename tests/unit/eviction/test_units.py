@@ -13,7 +13,7 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
@@ -62,8 +62,7 @@ def test_ranks_of_a_job_set_are_evicted_together_in_one_place_of_their_owner() -
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a", "b", "c")
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.settled()) == ["a", "b", "c"]
 
 
 def test_pods_without_a_gang_go_one_by_one() -> None:
@@ -71,34 +70,26 @@ def test_pods_without_a_gang_go_one_by_one() -> None:
     for name in ("a", "b"):
         world.add(claim(name), owned(name))
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
 
 
 def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
     """Two groups of a LeaderWorkerSet: one place, which is free once all pods of the first group are back and ready."""
     world = World(Mode.REPLACEMENT, GENTLE)
     labels = {
-        name: (
-            ("leaderworkerset.sigs.k8s.io/group-key", name[0]),
-            ("leaderworkerset.sigs.k8s.io/name", "serve"),
-        )
+        name: (("leaderworkerset.sigs.k8s.io/group-key", name[0]), ("leaderworkerset.sigs.k8s.io/name", "serve"))
         for name in ("a0", "a1", "b0", "b1", "a2", "a3")
     }
     for name in ("a0", "a1", "b0", "b1"):
         world.add(claim(name), pod(name, labels=labels[name]))
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a0", "a1"]
+    assert sorted(world.settled()) == ["a0", "a1"]
     world.add(pod("a2", labels=labels["a2"]))
-    world.settle()
-    assert len(world.evicted) == 2, "one pod of the group is still missing"
+    assert len(world.settled()) == 2, "one pod of the group is still missing"
     world.add(pod("a3", labels=labels["a3"], ready=False))
-    world.settle()
-    assert len(world.evicted) == 2, "the last pod is not ready"
-    world.change(world.pod("a3"), structs.replace(world.pod("a3"), ready=True))
-    world.settle()
-    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+    assert len(world.settled()) == 2, "the last pod is not ready"
+    world.edit(world.pod("a3"), ready=True)
+    assert sorted(world.settled()) == ["a0", "a1", "b0", "b1"]
 
 
 def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
@@ -116,7 +107,7 @@ def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
 
 def test_gang_takes_all_of_its_tokens_at_once_and_the_next_one_waits_for_them() -> None:
     """A bucket of one token and one a second: a gang of four leaves it with minus three."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1.0, burst=1))
+    world = evicting(rate=1.0, burst=1)
     gang(world, "a0", "a1", "a2", "a3", of="one")
     gang(world, "b0", of="two")
     world.add(rule())
@@ -128,10 +119,8 @@ def test_members_wait_for_the_last_that_is_due_within_the_window() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61})
     world.add(rule())
-    world.advance(59)
-    assert world.evicted == []
-    world.advance(1.1)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert world.after(59) == []
+    assert sorted(world.after(1.1)) == ["a", "b", "c"]
     world.advance(2)
     assert at(world) == {"a": 60, "b": 60, "c": 60, "d": 61}
 
@@ -140,8 +129,7 @@ def test_window_of_the_profile_counts() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(GENTLE, gang_window_seconds=10.0))
     gang(world, "a", "b", seconds={"b": 11})
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
 
 
 def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
@@ -166,13 +154,11 @@ def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
 def test_gang_waits_while_one_of_its_pods_is_held() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a", "b")
-    world.change(world.pod("b"), structs.replace(world.pod("b"), hold="checkpoint"))
+    world.edit(world.pod("b"), hold="checkpoint")
     world.add(rule())
-    world.advance(30)
-    assert world.evicted == []
-    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert world.after(30) == []
+    world.edit(world.pod("b"), hold=None)
+    assert sorted(world.settled()) == ["a", "b"]
 
 
 def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
@@ -180,8 +166,7 @@ def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
     gang(world, "a", "b", seconds={"b": 30}, completes=True)
     gang(world, "c")
     world.add(rule())
-    world.advance(129)
-    assert world.evicted == []
+    assert world.after(129) == []
     world.advance(2)
     assert at(world) == {"a": 130, "b": 130, "c": 130}
 
@@ -209,8 +194,7 @@ def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
     world.add(rule())
     world.advance(10)
     gang(world, "b", seconds={"b": 40})
-    world.advance(29)
-    assert world.evicted == []
+    assert world.after(29) == []
     world.advance(2)
     assert at(world) == {"a": 40, "b": 40}
 
@@ -229,16 +213,14 @@ def test_gang_of_pods_that_no_taint_hits_stays() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a")
     world.add(claim("b", tolerates()), member("b"), rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
 
 
 def test_mirror_pods_and_daemons_are_not_waited_for() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a")
     world.add(claim("b", tolerates(30)), member("b", mirror=True), rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
 
 
 # --- shared claims ------------------------------------------------------------------------------
@@ -262,7 +244,7 @@ def test_pods_of_one_claim_wait_for_the_last_of_them_however_late() -> None:
 
 
 def test_claim_that_no_taint_touches_makes_no_member_of_a_gang_wait_longer() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     own, scratch = PodClaim("a-claim", generated=True), PodClaim("scratch-claim")
     world.add(claim("a", devices=("gpu-a",)))
     sharing(world, "scratch", member("a", claims=(own, scratch)), pod("c", claims=(scratch,)), pool="disks")
@@ -273,12 +255,11 @@ def test_claim_that_no_taint_touches_makes_no_member_of_a_gang_wait_longer() -> 
 
 
 def test_daemon_that_shares_a_claim_is_not_waited_for() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     using = (PodClaim("both-claim"),)
     sharing(world, "both", pod("a", claims=using), owned("agent", kind="DaemonSet", claims=using))
     world.add(rule())
-    world.advance(10)
-    assert world.evicted == ["a"]
+    assert world.after(10) == ["a"]
 
 
 # --- PodGroups ----------------------------------------------------------------------------------
@@ -290,8 +271,7 @@ def test_group_of_mode_all_goes_as_a_whole() -> None:
     world.add(group(), claim("a"), pod("a", pod_group="ring"))
     world.add(pod("b", pod_group="ring", claims=()), pod("c", pod_group="ring", claims=(), node_name=""))
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.settled()) == ["a", "b"]
 
 
 def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
@@ -311,15 +291,12 @@ def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> N
     world = World(Mode.REPLACEMENT, GENTLE)
     world.cluster.lingering = True
     world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.settled()) == ["a", "b"]
     assert world.pod("a").deleting
     world.add(pod("c", pod_group="ring", claims=()))
-    world.advance(60)
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.after(60)) == ["a", "b"]
     world.add(claim("d"), pod("d", pod_group="ring"))
-    world.advance(60)
-    assert sorted(world.evicted) == ["a", "b", "c", "d"]
+    assert sorted(world.after(60)) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("hold", [None, "too late"])
@@ -329,12 +306,10 @@ def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold
     world.cluster.lingering = True
     world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
     assert world.pod("a").deleting
-    world.change(world.pod("a"), structs.replace(world.pod("a"), hold=hold))
-    world.advance(60)
-    assert sorted(world.evicted) == ["a", "b"]
+    world.edit(world.pod("a"), hold=hold)
+    assert sorted(world.after(60)) == ["a", "b"]
 
 
 def test_group_of_mode_all_waits_for_its_last_pod_however_late() -> None:
@@ -351,8 +326,7 @@ def test_pods_of_a_group_of_mode_single_go_one_by_one() -> None:
     for name in ("a", "b"):
         world.add(claim(name), pod(name, pod_group="ring"))
     world.add(rule())
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
 
 
 def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
@@ -417,7 +391,7 @@ def test_pod_that_is_gone_takes_no_other_along_and_neither_does_the_next_of_its_
 def test_pod_that_is_hit_when_all_others_are_leaving_takes_companions_along() -> None:
     world = ring(*"ab")
     tolerate(world, "a", 10)
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     world.settle()
     assert going(world) == {}
     tolerate(world, "b", 20)
@@ -436,8 +410,7 @@ def test_of_pods_due_at_the_same_time_the_first_by_name_is_why_others_go() -> No
 
 def large_ring(size: int, due: Callable[[int], int] = lambda _: 1000) -> World:
     """A taint hits so many members of a group of twice that size; nothing is planned yet."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(group())
+    world = evicting(group())
     for number in range(size):
         name = f"hit-{number:03}"
         world.add(claim(name, tolerates(due(number)), devices=(f"gpu-{name}",)), pod(name, pod_group="ring"))
@@ -467,8 +440,7 @@ def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
     for name in ("a", "b"):
         world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert world.told("EvictionHeldByPodGroup") == ["ring", "rule"]
     [event] = [each for each in world.cluster.events if isinstance(each.about, PodGroup)]
     assert event.warning
@@ -497,6 +469,5 @@ def test_member_that_fails_after_the_others_went_is_retried() -> None:
     gang(world, "a", "b")
     world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
     world.add(rule())
-    world.advance(10)
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.after(10)) == ["a", "b"]
     assert len(world.cluster.requests) == 3

@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World
+from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World, evicting
 from webhook.api.rules import EVICTED_PODS, DeviceSelector
 from webhook.eviction.conditions import IN_TREE
 from webhook.eviction.ledger import Failure
@@ -54,16 +54,12 @@ async def stuck(_: World) -> None:
 
 async def not_evicted(world: World) -> None:
     """Its undoing is that of the pod that the API server never deleted."""
-    terminating = world.pod("pod-0")
-    world.change(terminating, structs.replace(terminating, deleting=False))
+    world.edit(world.pod("pod-0"), deleting=False)
     world.remove(world.inventory.rules["first"])
     await asyncio.sleep(world.deps.settings.undeleted_seconds)
 
 
-PROFILES = {
-    "overall": structs.replace(FREE, overall=1),
-    "per_namespace": structs.replace(FREE, per_namespace=1),
-}
+PROFILES = {"overall": structs.replace(FREE, overall=1), "per_namespace": structs.replace(FREE, per_namespace=1)}
 
 
 def one_rule_each(world: World) -> None:
@@ -156,7 +152,7 @@ def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner() -> None:
         world.add(claim("new", devices=("clean",)), replacement)
         await asyncio.sleep(60)
         assert world.evicted == ["pod-0"]
-        world.change(replacement, structs.replace(replacement, ready=True))
+        world.edit(replacement, ready=True)
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
@@ -192,8 +188,8 @@ def test_pod_that_stays_in_terminating_without_a_taint_is_given_up_in_time() -> 
         world.add(claim("pod-2", devices=("gpu-2",)), owned("pod-2", ready=False))
         world.add(rule(selector=DeviceSelector(device="gpu-1")))
         await soon()
-        world.change(world.pod("pod-0"), structs.replace(world.pod("pod-0"), deleting=True))
-        world.change(world.pod("pod-2"), structs.replace(world.pod("pod-2"), ready=True))
+        world.edit(world.pod("pod-0"), deleting=True)
+        world.edit(world.pod("pod-2"), ready=True)
         await asyncio.sleep(FREE.stuck_after_seconds - SOON)
         assert world.evicted == []
         await asyncio.sleep(2 * SOON)
@@ -207,8 +203,7 @@ def test_pod_that_fails_by_itself_is_missing_already_and_goes_at_once() -> None:
         replicas(world)
         world.add(rule())
         await soon()
-        waiting = world.pod("pod-1")
-        world.change(waiting, structs.replace(waiting, ready=False))
+        world.edit(world.pod("pod-1"), ready=False)
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
@@ -230,8 +225,7 @@ def test_token_that_was_not_used_wakes_the_next_of_its_rate(result: EvictionResu
 
 
 def test_order_of_a_pod_is_made_of_priority_refusals_due_time_and_name() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("pod", tolerates(5)), pod("pod", priority=7), rule())
+    world = evicting(claim("pod", tolerates(5)), pod("pod", priority=7), rule())
     world.worker._core.ledger.failures["uid-pod"] = Failure(refusals=3)
     world.clock.wall += timedelta(seconds=60)
     world.catch_up()
@@ -308,8 +302,7 @@ TIMES = [(5, 9), (9, 5), (5, 5), (7, None), (None, 7)]
 
 @pytest.mark.parametrize(("one", "two"), TIMES)
 def test_pod_is_due_at_the_earliest_of_two_claims(one: int | None, two: int | None) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("pod", tolerates(one)), claim("more", tolerates(two), owner="uid-pod", devices=("gpu-1",)))
+    world = evicting(claim("pod", tolerates(one)), claim("more", tolerates(two), owner="uid-pod", devices=("gpu-1",)))
     more = claim("more", tolerates(two), owner="uid-pod", devices=("gpu-1",))
     known = world.inventory.claims["ml/more-claim"]
     world.change(known, structs.replace(more, reserved_for=world.inventory.claims["ml/pod-claim"].reserved_for))
@@ -325,8 +318,7 @@ def test_pod_is_due_at_the_earliest_of_two_taints(one: int | None, two: int | No
     tolerated = [tolerates(seconds, key=key) for seconds, key in zip((one, two), keys, strict=True)]
     expected = {"pod": min(seconds for seconds in (one, two) if seconds is not None)}
     for by_rule in (2, 1, 0):
-        world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
-        world.add(claim("pod", *tolerated), pod("pod"))
+        world = evicting(claim("pod", *tolerated), pod("pod"), breaker=NO_BREAKER)
         world.add(*[rule(f"rule-{key[-3:]}", key=key) for key in keys[:by_rule]])
         world.add(slice_of({"gpu-0": tuple(taint(key=key) for key in keys[by_rule:])}))
         assert world.planned == expected
@@ -334,7 +326,7 @@ def test_pod_is_due_at_the_earliest_of_two_taints(one: int | None, two: int | No
 
 @pytest.mark.parametrize(("one", "two"), TIMES)
 def test_pod_is_due_at_the_earliest_of_two_devices(one: int | None, two: int | None) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     first = claim("pod", tolerates(one))
     second = claim("pod", tolerates(two), devices=("gpu-1",))
     assert first.allocation
@@ -353,8 +345,7 @@ def at_the_end(world: World) -> None:
 
 def test_last_condition_says_what_came_of_the_rule() -> None:
     """A rollout after the last eviction leaves no rule that says True for ever."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim(), pod(), rule(selector=DeviceSelector(driver=DRIVER)))
+    world = evicting(claim(), pod(), rule(selector=DeviceSelector(driver=DRIVER)))
     world.advance(1)
     assert world.condition("rule")[:2] == ("True", "Evicting")
     world.advance(5)
@@ -369,8 +360,7 @@ def test_no_last_condition_without_the_lease_or_by_a_doubtful_inventory(
     leads: bool,  # noqa: FBT001 -- a case
     trusted: bool,  # noqa: FBT001 -- a case
 ) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule())
     world.advance(6)
     before = list(world.cluster.writes)
     world.leads, world.trusted = leads, trusted

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
@@ -127,8 +127,7 @@ def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None
     world = World(Mode.REPLACEMENT, short, condition_seconds=RARELY)
     crowd(world, 100)
     world.add(rule())
-    world.advance(OPENS - 1)
-    assert world.evicted == []
+    assert world.after(OPENS - 1) == []
     assert len(world.planned) == 100
     world.advance(DAY)
     assert times(world) == pytest.approx([OPENS + number for number in range(60)], abs=0.01)
@@ -163,8 +162,7 @@ def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
     texts = {event.text for event in world.cluster.events if event.text.startswith("to be evicted")}
     [text] = texts
     assert "to be evicted in the window that opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin) because of" in text
-    world.advance(OPENS)
-    assert len(world.evicted) == 3
+    assert len(world.after(OPENS)) == 3
     assert world.condition("rule")[1] == "Completed"
     assert world.sample("pods_waiting", why="window") == 0
 
@@ -175,8 +173,7 @@ def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
     world.cluster.lingering = True
     crowd(world, 3)
     world.add(rule())
-    world.advance(OPENS + 100)
-    assert len(world.evicted) == 1
+    assert len(world.after(OPENS + 100)) == 1
     assert world.sample("oldest_due_seconds") == pytest.approx(100, abs=0.01)
     world.change_policy(structs.replace(FREE, overall=1))
     world.advance(1)  # a scrape's numbers are kept for a moment
@@ -202,8 +199,7 @@ def test_pod_behind_a_budget_waits_for_the_next_window_once_it_is_closed() -> No
     crowd(world, 2)
     world.add_budget(Budget(allows_at=OPENS + HOUR + 60))
     world.add(rule())
-    world.advance(OPENS + 2 * HOUR)
-    assert world.evicted == []
+    assert world.after(OPENS + 2 * HOUR) == []
     assert world.cluster.requests[-1][2] < OPENS + HOUR
     assert world.sample("pods_waiting", why="window") == 2
     world.advance(DAY)
@@ -231,17 +227,14 @@ def test_deadline_of_a_budget_does_not_go_on_while_windows_are_closed() -> None:
 
 
 def test_window_of_a_changed_policy_holds_at_once() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
+    world = evicting(rate=1, burst=1)
     crowd(world, 10)
     world.add(rule())
-    world.advance(2.5)
-    assert len(world.evicted) == 3
+    assert len(world.after(2.5)) == 3
     world.change_policy(structs.replace(AT_NIGHT, rate=1, burst=1))
-    world.advance(HOUR)
-    assert len(world.evicted) == 3
+    assert len(world.after(HOUR)) == 3
     world.change_policy(FREE)
-    world.advance(1)
-    assert len(world.evicted) == 10
+    assert len(world.after(1)) == 10
     assert world.sample("pods_waiting", why="window") == 0
 
 
@@ -255,29 +248,23 @@ def test_wall_clock_that_is_set(hours: float) -> None:
     world.advance(60)
     world.clock.wall += timedelta(hours=hours)
     world.worker.requeue_waiting()
-    world.settle()
-    assert len(world.evicted) == (2 if hours > 0 else 0)
-    world.advance(OPENS)
-    assert len(world.evicted) == (2 if hours > 0 else 0)
-    world.advance(HOUR)
-    assert len(world.evicted) == 2
+    assert len(world.settled()) == (2 if hours > 0 else 0)
+    assert len(world.after(OPENS)) == (2 if hours > 0 else 0)
+    assert len(world.after(HOUR)) == 2
 
 
 def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.01, burst=1), condition_seconds=RARELY)
     crowd(world, 9)
     world.add(rule())
-    world.advance(OPENS + 1)
-    assert len(world.evicted) == 1
+    assert len(world.after(OPENS + 1)) == 1
     world.clock.wall += timedelta(hours=1)
     world.worker.requeue_waiting()
     world.advance(1)
     assert world.sample("pods_waiting", why="window") == 8
-    world.advance(HOUR)
-    assert len(world.evicted) == 1
+    assert len(world.after(HOUR)) == 1
     assert world.sample("pods_waiting", why="window") == 8
-    world.advance(23 * HOUR)
-    assert len(world.evicted) > 1
+    assert len(world.after(23 * HOUR)) > 1
 
 
 @pytest.mark.untraced
@@ -321,8 +308,7 @@ def test_pods_that_go_meanwhile_are_forgotten() -> None:
     world.remove(world.inventory.rules["rule"])
     world.settle()
     assert world.worker._core.plan.waits == {}
-    world.advance(2 * DAY)
-    assert world.evicted == []
+    assert world.after(2 * DAY) == []
 
 
 # --- windows of pods that go together -----------------------------------------------------------
@@ -349,13 +335,11 @@ def test_unit_goes_while_the_windows_of_all_its_pods_are_open() -> None:
     )
     shared(world, ("a", "early"), ("b", "late"), ("c", ""))
     world.add(rule())
-    world.advance(3 * HOUR - 1)
-    assert world.evicted == []
+    assert world.after(3 * HOUR - 1) == []
     message = world.condition("rule")[2]
     assert "3 waiting for a window that opens at 2026-06-01T15:00:00+00:00 (UTC)" in message
     assert world.sample("pods_waiting", why="window") == 3
-    world.advance(2)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.after(2)) == ["a", "b", "c"]
 
 
 def test_unit_whose_windows_never_overlap_never_goes() -> None:
@@ -379,21 +363,18 @@ def test_unit_of_one_profile_goes_in_one_window() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.001, burst=1))
     shared(world, ("a", ""), ("b", ""), ("c", ""))
     world.add(rule())
-    world.advance(OPENS + 1)
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.after(OPENS + 1)) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("completing", ["a", "b"], ids=["first", "last"])
 def test_gang_waits_for_its_member_that_may_complete(completing: str) -> None:
     """Whichever comes first by name."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=HOUR))
+    world = evicting(wait_for_completion_seconds=HOUR)
     for name, completes in (("a", completing == "a"), ("b", completing == "b")):
         world.add(claim(name, devices=(name,)), pod(name, gang="ring", completes=completes))
     world.add(rule())
-    world.advance(HOUR - 1)
-    assert world.evicted == []
-    world.advance(2)
-    assert sorted(world.evicted) == ["a", "b"]
+    assert world.after(HOUR - 1) == []
+    assert sorted(world.after(2)) == ["a", "b"]
 
 
 # --- pods that complete, and pods that are skipped ----------------------------------------------
@@ -401,29 +382,24 @@ def test_gang_waits_for_its_member_that_may_complete(completing: str) -> None:
 
 @pytest.mark.untraced
 def test_pods_that_complete_in_time_are_not_evicted() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=DAY))
+    world = evicting(wait_for_completion_seconds=DAY)
     crowd(world, 3, completes=True)
     world.add(claim("server", devices=("server",)), pod("server"))
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == ["server"]
+    assert world.after(60) == ["server"]
     assert world.condition("rule")[:2] == ("True", "Waiting")
     assert "3 left to complete" in world.condition("rule")[2]
     assert world.sample("pods_waiting", why="completion") == 3
     texts = {event.text for event in world.cluster.events if "unless" in event.text}
     [text] = texts
     assert text.startswith("to be evicted unless it completes before 2026-06-02T12:00:00Z because of")
-    done = world.pod("pod-000")
-    world.change(done, structs.replace(done, phase="Succeeded"))
-    world.advance(DAY)
-    assert sorted(world.evicted) == ["pod-001", "pod-002", "server"]
+    world.edit(world.pod("pod-000"), phase="Succeeded")
+    assert sorted(world.after(DAY)) == ["pod-001", "pod-002", "server"]
     assert times(world)[1:] == pytest.approx([DAY, DAY], abs=0.01)
 
 
 def test_tolerated_time_comes_before_the_time_to_complete() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=HOUR))
-    world.add(claim("pod", tolerates(600)), pod(completes=True))
-    world.add(rule())
+    world = evicting(claim("pod", tolerates(600)), pod(completes=True), rule(), wait_for_completion_seconds=HOUR)
     world.advance(DAY)
     assert times(world) == pytest.approx([600 + HOUR], abs=0.01)
 
@@ -433,15 +409,14 @@ def test_profile_can_skip_its_pods() -> None:
     for name, app in (("db", "db"), ("web", "web")):
         world.add(claim(name, devices=(name,)), pod(name, labels=(("app", app),)))
     world.add(rule())
-    world.advance(DAY)
-    assert world.evicted == ["web"]
+    assert world.after(DAY) == ["web"]
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("False", "Completed")
     assert "1 skipped (pods of DaemonSets, mirror pods, action: skip)" in message
 
 
 def test_opening_in_utc_is_said_so() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, windows=(EvictionWindow("0 0 1 1 *", HOUR),)))
+    world = evicting(windows=(EvictionWindow("0 0 1 1 *", HOUR),))
     crowd(world, 1)
     world.add(rule())
     world.advance(60)

@@ -330,6 +330,10 @@ class World:
         self.inventory.apply(old, new)
         self.worker.observe(old, new)
 
+    def edit(self, known: InventoryObject, **fields: Any) -> None:
+        """An object that is known has other values in these fields."""
+        self.change(known, structs.replace(known, **fields))
+
     def set_patch(self, patch: ResourceSlicePatch) -> None:
         """A patch is there, or says something else."""
         old, self.patches[patch.meta.name] = self.patches.get(patch.meta.name), patch
@@ -337,6 +341,9 @@ class World:
 
     def pod(self, name: str) -> Pod:
         return self.inventory.pods[f"ml/{name}"]
+
+    def rule(self, name: str = "rule") -> DeviceTaintRule:
+        return self.inventory.rules[name]
 
     def add_budget(self, budget: Budget) -> None:
         """There is one more disruption budget."""
@@ -400,6 +407,16 @@ class World:
         self.settle()
         self._end = math.inf
 
+    def settled(self) -> list[str]:
+        """The pods, by name, that are evicted once everything is done that can be done now."""
+        self.settle()
+        return self.evicted
+
+    def after(self, seconds: float) -> list[str]:
+        """The pods, by name, that are evicted once this time has passed, those from before included."""
+        self.advance(seconds)
+        return self.evicted
+
     @property
     def _late(self) -> bool:
         """Whether requests have taken all the time that there was."""
@@ -452,6 +469,18 @@ class World:
         """Status, reason and message of a condition."""
         [found] = [each for each in self.inventory.rules[rule].conditions if each.type == kind]
         return found.status, found.reason, found.message
+
+
+def evicting(*objects: InventoryObject, lingering: bool = False, **fields: Any) -> World:
+    """A worker in the place of the in-tree controller. Its only profile has these fields, and nothing else that binds.
+
+    What is no field of a profile is given to `World`.
+    """
+    profile = {name: fields.pop(name) for name in EvictionProfile.__struct_fields__ if name in fields}
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, **profile), **fields)
+    world.cluster.lingering = lingering
+    world.add(*objects)
+    return world
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

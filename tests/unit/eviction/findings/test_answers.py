@@ -10,7 +10,7 @@ from tests.builders import NOW
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.world import FREE, FakeCluster, World
+from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.claims import Consumer
 from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.events import EventWriter
@@ -116,27 +116,22 @@ class Idle(FakeCluster):
 
 def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     """L4b: a pod without a deletionTimestamp a minute after its eviction is planned anew."""
-    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), cluster=Idle)
     world.advance(300)
     assert [round(at) for _, _, at in world.cluster.requests] == [0, 60, 120, 180, 240]
     assert world.worker._core.ledger.granted == {"uid-pod"}
 
 
 def test_pod_that_is_there_although_an_answer_said_that_it_is_gone_is_evicted_again() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.append(EvictionOutcome(EvictionResult.GONE))
     world.add(claim(), pod(), rule())
-    world.advance(1)
-    assert world.evicted == []
-    world.advance(120)
-    assert world.evicted == ["pod"]
+    assert world.after(1) == []
+    assert world.after(120) == ["pod"]
 
 
 def test_pod_that_is_being_deleted_is_not_evicted_again(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.cluster.lingering = True
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), lingering=True)
     world.advance(290)
     assert len(world.cluster.requests) == 1
     assert world.sample("pods_under_way") == 1
@@ -145,8 +140,7 @@ def test_pod_that_is_being_deleted_is_not_evicted_again(caplog: pytest.LogCaptur
 
 
 def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> None:
-    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), cluster=Idle)
     world.settle()
     world.trusted = False
     world.advance(150)
@@ -157,8 +151,7 @@ def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> Non
 
 
 def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), cluster=Idle)
     world.advance(30)
     next_one = claim("pod", owner="u2", consumers=(Consumer("", "pods", "pod", "u2"),))
     world.change(world.inventory.claims["ml/pod-claim"], next_one)

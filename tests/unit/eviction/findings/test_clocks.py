@@ -12,9 +12,9 @@ import uvloop
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried, hurry
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.config.workers import parse_evict
@@ -27,62 +27,53 @@ from webhook.runtime import LoopMonitor
 SUSPENDED_SECONDS = 60.0
 
 
-def test_wall_clock_that_is_set_forward_brings_no_deadline_closer() -> None:
+@hurried
+async def test_wall_clock_that_is_set_forward_brings_no_deadline_closer() -> None:
     """M2: `deadline` is measured by a monotonic clock, as the first refusal of a budget is no time of the API."""
-
-    async def test() -> None:
-        profile = structs.replace(FREE, deadline_seconds=600, delete_after_deadline=True)
-        world = World(Mode.REPLACEMENT, profile, clock=LoopClock())
-        world.add_budget(Budget())
-        async with at_work(world):
-            world.add(claim("pod"), pod("pod"), rule())
-            await asyncio.sleep(2)
-            world.clock.wall += timedelta(hours=1)
-            await asyncio.sleep(60)
-        assert world.cluster.calls == []
-
-    hurry(test())
+    profile = structs.replace(FREE, deadline_seconds=600, delete_after_deadline=True)
+    world = World(Mode.REPLACEMENT, profile, clock=LoopClock())
+    world.add_budget(Budget())
+    async with at_work(world):
+        world.add(claim("pod"), pod("pod"), rule())
+        await asyncio.sleep(2)
+        world.clock.wall += timedelta(hours=1)
+        await asyncio.sleep(60)
+    assert world.cluster.calls == []
 
 
-def test_rule_that_a_new_wall_clock_makes_expire_is_taken_back_within_seconds() -> None:
+@hurried
+async def test_rule_that_a_new_wall_clock_makes_expire_is_taken_back_within_seconds() -> None:
     """M2: when the wall clock is set, waits for `/expires-at` are counted anew, as those of pods are."""
-
-    async def test() -> None:
-        world = World(Mode.DELEGATED, FREE, clock=LoopClock())
-        expires = format_time(NOW + timedelta(hours=6))
-        async with at_work(world):
-            world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
-            await asyncio.sleep(30)
-            world.clock.wall += timedelta(hours=7)
-            await asyncio.sleep(60)
-        assert world.inventory.rules["rule"].taint.effect == "None"
-
-    hurry(test())
+    world = World(Mode.DELEGATED, FREE, clock=LoopClock())
+    expires = format_time(NOW + timedelta(hours=6))
+    async with at_work(world):
+        world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
+        await asyncio.sleep(30)
+        world.clock.wall += timedelta(hours=7)
+        await asyncio.sleep(60)
+    assert world.inventory.rules["rule"].taint.effect == "None"
 
 
 @pytest.mark.parametrize("waits", ["pod", "rule"])
-def test_waits_are_counted_anew_after_the_machine_was_suspended(waits: str) -> None:
+@hurried
+async def test_waits_are_counted_anew_after_the_machine_was_suspended(waits: str) -> None:
     """M2: timers of the event loop stand still meanwhile, so what came due then would wait on for as long again."""
-
-    async def test() -> None:
-        clock = SuspendedClock()
-        world = World(Mode.REPLACEMENT, FREE, clock=clock)
-        async with at_work(world):
-            if waits == "pod":
-                broken = slice_of({"gpu-0": (taint("NoExecute", added=NOW),)})
-                world.add(broken, claim("pod", tolerates(6 * 3600)), pod("pod"))
-            else:
-                expires = format_time(NOW + timedelta(hours=6))
-                world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
-            await asyncio.sleep(60)
-            clock.suspended_seconds = 7 * 3600.0
-            await asyncio.sleep(60)
+    clock = SuspendedClock()
+    world = evicting(clock=clock)
+    async with at_work(world):
         if waits == "pod":
-            assert world.evicted == ["pod"]
+            broken = slice_of({"gpu-0": (taint("NoExecute", added=NOW),)})
+            world.add(broken, claim("pod", tolerates(6 * 3600)), pod("pod"))
         else:
-            assert world.inventory.rules["rule"].taint.effect == "None"
-
-    hurry(test())
+            expires = format_time(NOW + timedelta(hours=6))
+            world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
+        await asyncio.sleep(60)
+        clock.suspended_seconds = 7 * 3600.0
+        await asyncio.sleep(60)
+    if waits == "pod":
+        assert world.evicted == ["pod"]
+    else:
+        assert world.inventory.rules["rule"].taint.effect == "None"
 
 
 class SuspendedClock(LoopClock):
@@ -135,23 +126,20 @@ def test_second_by_which_a_clock_is_off_is_noticed_within_a_second(
     assert len(again) == recomputed
 
 
-def test_wall_clock_that_was_not_set_is_not_reported(
+@hurried
+async def test_wall_clock_that_was_not_set_is_not_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recomputed: list[str] = []
     monkeypatch.setattr(Controller, "requeue_waiting", lambda _: recomputed.append("again"))
-
-    async def test() -> None:
-        world = World(Mode.DELEGATED, FREE, clock=LoopClock())
-        async with at_work(world):
-            await asyncio.sleep(10)
-            assert caplog.messages == []
-            world.clock.wall += timedelta(hours=1)
-            await asyncio.sleep(10)
-        assert caplog.messages == ["wall clock changed"]
-        assert recomputed == ["again"]
-
-    hurry(test())
+    world = World(Mode.DELEGATED, FREE, clock=LoopClock())
+    async with at_work(world):
+        await asyncio.sleep(10)
+        assert caplog.messages == []
+        world.clock.wall += timedelta(hours=1)
+        await asyncio.sleep(10)
+    assert caplog.messages == ["wall clock changed"]
+    assert recomputed == ["again"]
 
 
 def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,24 +164,21 @@ def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
-def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@hurried
+async def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """M2: a leader on a machine that was suspended for longer than its lease leads no more when it wakes up."""
-
-    async def test() -> None:
-        lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
-        worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", *lease], {}))
-        worker.stages()
-        leader = worker._leader
-        assert leader is not None
-        leader.acquired.set()
-        leader._renewed_at = leader._clock()
-        held = [leader.holds]
-        suspend(monkeypatch)
-        held.append(leader.holds)
-        monkeypatch.undo()
-        assert held == [True, False]
-
-    asyncio.run(test())
+    lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
+    worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", *lease], {}))
+    worker.stages()
+    leader = worker._leader
+    assert leader is not None
+    leader.acquired.set()
+    leader._renewed_at = leader._clock()
+    held = [leader.holds]
+    suspend(monkeypatch)
+    held.append(leader.holds)
+    monkeypatch.undo()
+    assert held == [True, False]
 
 
 def test_event_loop_accepts_a_timer_for_a_toleration_of_centuries() -> None:

@@ -12,11 +12,10 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.findings.test_companions import GROUP, companion
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from tests.unit.eviction.world import NO_BREAKER, World, evicting
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
-from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
 
@@ -31,9 +30,7 @@ def limited(**most: int) -> World:
     def ceiling_of(name: str) -> Ceiling | None:
         return Ceiling(most[name]) if name in most else None
 
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER, ceiling_of=lambda rule: ceiling_of(rule.meta.name))
-    world.add(GROUP)
-    return world
+    return evicting(GROUP, breaker=NO_BREAKER, ceiling_of=lambda rule: ceiling_of(rule.meta.name))
 
 
 def member(name: str, hold: str | None = None) -> Pod:
@@ -41,7 +38,7 @@ def member(name: str, hold: str | None = None) -> Pod:
 
 
 def hold(world: World, name: str, text: str | None) -> None:
-    world.change(world.pod(name), structs.replace(world.pod(name), hold=text))
+    world.edit(world.pod(name), hold=text)
 
 
 def holds_no_more(world: World, name: str, of: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from tests.unit.eviction.world import FREE, NO_BREAKER, World, evicting
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
@@ -37,7 +37,7 @@ def ring(*profiles: EvictionProfile) -> World:
 
 
 CHANGED: dict[str, Callable[[World], None]] = {
-    "becomes single": lambda world: world.change(GROUP, structs.replace(GROUP, disruption_mode=SINGLE)),
+    "becomes single": lambda world: world.edit(GROUP, disruption_mode=SINGLE),
     "is gone": lambda world: world.remove(GROUP),
 }
 
@@ -49,8 +49,7 @@ def test_companions_stay_once_their_group_no_longer_goes_as_a_whole(change: Call
     world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"))
     world.cluster.while_connecting.extend([lambda: None, lambda: change(world)])
     world.add(rule())
-    world.advance(2)
-    assert world.evicted == ["a"]
+    assert world.after(2) == ["a"]
 
 
 STAYING = {
@@ -66,8 +65,7 @@ def test_member_that_is_exempt_takes_nobody_along(staying: Pod) -> None:
     world.add(claim("a"), staying, companion(), rule())
     world.advance(60)
     world.add(companion("y"))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert world.condition("rule")[:2] == ("False", "NothingToDo")
 
 
@@ -99,18 +97,16 @@ def test_member_that_came_back_to_its_device_takes_nobody_along() -> None:
 def test_member_on_hold_is_waited_for() -> None:
     world = ring(structs.replace(FREE, max_hold_seconds=100.0))
     world.add(claim("a"), pod("a", pod_group="ring", hold="debugging"), companion(), rule())
-    world.advance(99)
-    assert world.evicted == []
-    world.advance(2)
-    assert sorted(world.evicted) == ["a", "z"]
+    assert world.after(99) == []
+    assert sorted(world.after(2)) == ["a", "z"]
 
 
 def finish(world: World) -> None:
-    world.change(world.pod("a"), structs.replace(world.pod("a"), phase="Succeeded", ready=False))
+    world.edit(world.pod("a"), phase="Succeeded", ready=False)
 
 
 def delete(world: World) -> None:
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
 
 
 @pytest.mark.parametrize("end", [finish, delete])
@@ -119,8 +115,7 @@ def test_companions_stay_if_the_only_pod_that_is_hit_ends_before_it_is_due(end: 
     world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
     world.advance(30)
     end(world)
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
 
 
 @pytest.mark.parametrize("end", [finish, delete])
@@ -130,8 +125,7 @@ def test_companions_go_with_the_member_that_is_left(end: Callable[[World], None]
     world.add(claim("b", tolerates(60)), pod("b", pod_group="ring"), rule())
     world.advance(30)
     end(world)
-    world.advance(60)
-    assert sorted(world.evicted) == ["b", "z"]
+    assert sorted(world.after(60)) == ["b", "z"]
 
 
 @pytest.mark.parametrize("lingering", [True, False])
@@ -139,16 +133,14 @@ def test_companion_is_sent_although_the_pod_that_it_goes_with_is_gone_already(li
     world = ring()
     world.cluster.lingering = lingering
     world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "y", "z"]
+    assert sorted(world.settled()) == ["a", "y", "z"]
 
 
 def test_companion_is_not_sent_once_the_rule_is_gone_although_its_unit_has_begun() -> None:
     world = ring()
     world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
     world.cluster.while_connecting += [lambda: None, lambda: world.remove(world.inventory.rules["rule"])]
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]
 
 
 @pytest.mark.parametrize("hit", ["a", "z"], ids=["first", "last"])
@@ -157,78 +149,68 @@ def test_replacement_of_a_pod_that_was_evicted_stays_while_the_other_one_is_aske
     world = ring()
     world.add(claim(hit), pod(hit, pod_group="ring"), companion("y0"), rule())
     world.cluster.while_connecting += [lambda: None, lambda: world.add(companion("y1"))]
-    world.advance(60)
-    assert world.evicted == sorted([hit, "y0"])
+    assert world.after(60) == sorted([hit, "y0"])
 
 
 def test_pod_that_joins_a_group_before_one_of_it_was_asked_for_goes_with_it() -> None:
     world = ring()
     world.add(claim("a"), pod("a", pod_group="ring"), companion("z0"), rule())
     world.cluster.while_connecting += [lambda: world.add(companion("z1"))]
-    world.advance(60)
-    assert world.evicted == ["a", "z0", "z1"]
+    assert world.after(60) == ["a", "z0", "z1"]
 
 
 def test_member_whose_pool_is_not_published_in_full_goes_along_with_one_that_a_rule_hits() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
-    world.cluster.lingering = True
+    world = evicting(breaker=NO_BREAKER, lingering=True)
     unfinished = structs.replace(slice_of({"gpu-b": (taint(key="other"),)}, pool="node-1", name="half"), slice_count=2)
     world.add(GROUP, unfinished, claim("a"), pod("a", pod_group="ring"))
     world.add(claim("b", tolerates(), devices=("gpu-b",), pool="node-1"), pod("b", pod_group="ring"))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     world.add(rule())
-    world.advance(30)
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.after(30)) == ["a", "b"]
 
 
 def test_pods_wait_for_the_last_of_their_group_although_the_group_is_seen_after_them() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for name, seconds in (("x", 100), ("y", 600)):
         world.add(claim(name, tolerates(seconds)), pod(name, pod_group="ring"))
     world.add(rule())
     world.advance(1)
     world.add(GROUP)
-    world.advance(590)
-    assert world.evicted == []
-    world.advance(60)
-    assert world.evicted == ["x", "y"]
+    assert world.after(590) == []
+    assert world.after(60) == ["x", "y"]
 
 
 @pytest.mark.parametrize("whole_most", [1000, 0], ids=["whole", "part"])
 def test_companions_that_come_later_count_against_the_ceiling(whole_most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "WHOLE_MOST", whole_most)
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=0.1, burst=1), ceiling_of=lambda _: Ceiling(4))
+    world = evicting(rate=0.1, burst=1, ceiling_of=lambda _: Ceiling(4))
     world.add(GROUP, claim("y"), pod("y", pod_group="ring"), *[claim(name) for name in "abc"])
     world.add(*[pod(name) for name in "abc"], rule())
     world.advance(1)
     world.add(*[companion(f"z{number}") for number in range(20)])
-    world.advance(600)
-    assert len(world.evicted) == 1
+    assert len(world.after(600)) == 1
 
 
 @pytest.mark.parametrize("first", ["hit", "companion"])
 def test_member_whose_own_rule_is_stopped_follows_the_others_of_its_unit(first: str) -> None:
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda rule: Ceiling(0) if rule.meta.name == "stopped" else None)
+    world = evicting(ceiling_of=lambda rule: Ceiling(0) if rule.meta.name == "stopped" else None)
     hit, other = ("a", "z") if first == "hit" else ("z", "a")
     world.add(GROUP, claim(hit), pod(hit, pod_group="ring"))
     world.add(claim(other, devices=("gpu-1",)), pod(other, pod_group="ring"))
     world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
     world.add(rule("stopped", selector=DeviceSelector(driver=DRIVER, device="gpu-1")))
-    world.advance(30)
-    assert world.evicted == ["a", "z"]
+    assert world.after(30) == ["a", "z"]
     assert world.condition("stopped")[1] == "Stopped"
 
 
 def test_member_whose_breaker_has_tripped_follows_the_others_of_its_unit() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=1, window_seconds=100, calm_seconds=200))
+    world = evicting(breaker=BreakerSettings(devices=1, window_seconds=100, calm_seconds=200))
     world.add(GROUP, claim("a"), pod("a", pod_group="ring"))
     world.add(claim("z", devices=("gpu-1",)), pod("z", pod_group="ring"))
     world.add(slice_of({"gpu-0": (), "gpu-1": (taint(),), "gpu-2": (taint(),)}))
     world.advance(1)
     world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
-    world.advance(30)
-    assert world.evicted == ["a", "z"]
+    assert world.after(30) == ["a", "z"]
 
 
 def test_companion_whose_profile_changes_after_its_unit_has_begun_goes_by_the_new_one() -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, FakeCluster, World
+from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION
@@ -38,7 +38,7 @@ def test_no_rule_is_reported_as_done_while_the_inventory_is_out_of_date() -> Non
 
 def test_worker_that_lost_its_lease_writes_no_condition_when_it_stops() -> None:
     """M1: after the lease is lost the conditions of the new leader are not overwritten."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     waits = pod("pod")
     world.add(claim("pod", tolerates(3600)), waits, rule())
     world.advance(20)
@@ -62,8 +62,7 @@ def test_condition_that_announces_no_eviction_begins_none(reason: str) -> None:
     world.cluster.condition_error = "503: the server is away"
     world.add(claim("pod"), pod("pod"))
     world.add(rule(effect="NoSchedule", evict=True, added=old, conditions=(known,)))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
 
 
 # --- expiry ---------------------------------------------------------------------------------------
@@ -88,11 +87,10 @@ class Late(FakeCluster):
     def change_effect(self, name: str, effect: str) -> None:
         known = self.world.inventory.rules[name]
         taint = structs.replace(known.taint, effect=effect)
-        self.world.change(known, structs.replace(known, taint=taint, generation=known.generation + 1))
+        self.world.edit(known, taint=taint, generation=known.generation + 1)
 
     def deliver(self, name: str) -> None:
-        known = self.world.inventory.rules[name]
-        self.world.change(known, structs.replace(known, conditions=self.status))
+        self.world.edit(self.world.inventory.rules[name], conditions=self.status)
 
 
 def expired() -> tuple[World, Late]:
@@ -138,7 +136,7 @@ def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_a
     """M8: a rule that moved to another node may evict 45 pods there, also under a new leader."""
 
     def world_with(*names: str) -> World:
-        world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(50, None, confirmed=False))
+        world = evicting(ceiling_of=lambda _: Ceiling(50, None, confirmed=False))
         for name in names:
             for number in range(45):
                 pod_name = f"{name}-{number}"
@@ -164,11 +162,9 @@ def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_a
 
 def test_condition_that_another_writer_removes_is_restored() -> None:
     """L10: the condition of a rule that is completed comes back when another writer of the status removes it."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule())
     world.advance(30)
     assert statuses(world) == ["False"]
-    known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, conditions=()))
+    world.edit(world.rule(), conditions=())
     world.advance(60)
     assert statuses(world) == ["False"]

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, name_of, part, stopped
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import SINGLE, PodGroup
@@ -46,8 +46,7 @@ def test_rule_of_a_patch_that_comes_before_the_answer_is_stopped_with_the_others
     world = three_pods()
     slow(world).before_answer = lambda: world.add(part(1))
     world.add(part(0))
-    world.advance(30)
-    assert world.evicted == ["pod-0-0"]
+    assert world.after(30) == ["pod-0-0"]
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
@@ -60,8 +59,7 @@ def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_c
 
     slow(world).before_answer = replaced
     world.add(part(0))
-    world.advance(30)
-    assert world.evicted == ["pod-0-0"]
+    assert world.after(30) == ["pod-0-0"]
     assert world.condition(name_of(1), COUNTED_PODS)[2] == "1"
     assert not world.worker._core.ledger.taken
 
@@ -72,8 +70,7 @@ def test_patch_without_rules_keeps_the_count_of_what_was_in_flight_when_it_lost_
     world.add(part(0))
     world.advance(30)
     world.add(part(1))
-    world.advance(30)
-    assert world.evicted == ["pod-0-0"]
+    assert world.after(30) == ["pod-0-0"]
 
 
 def test_pod_that_comes_before_the_answer_is_too_much() -> None:
@@ -81,8 +78,7 @@ def test_pod_that_comes_before_the_answer_is_too_much() -> None:
     world.add(claim("one"), pod("one"))
     slow(world).before_answer = lambda: world.add(claim("more"), pod("more"))
     world.add(rule())
-    world.advance(30)
-    assert world.evicted == ["one"]
+    assert world.after(30) == ["one"]
     assert world.condition("rule")[2] == "hits 2 pods, the limit is 1 and nothing was confirmed; 1 pod evicted"
 
 
@@ -99,8 +95,7 @@ def test_pod_that_its_group_holds_counts_for_no_ceiling() -> None:
     world = limited_to(1)
     of_group(world)
     world.add(GROUP, claim("more"), pod("more"), rule())
-    world.advance(30)
-    assert world.evicted == ["more"]
+    assert world.after(30) == ["more"]
 
 
 def test_pod_that_its_group_holds_from_now_on_counts_until_its_request_is_answered() -> None:
@@ -129,8 +124,7 @@ def test_request_that_evicts_no_pod_counts_no_longer() -> None:
     world.add(rule())
     world.advance(30)
     world.add(claim("more"), pod("more"))
-    world.advance(30)
-    assert world.evicted == ["more"]
+    assert world.after(30) == ["more"]
     core = world.worker._core
     assert (core.ledger.taken, core.plan.rules) == ({}, {})
 
@@ -147,8 +141,7 @@ def test_rule_that_is_known_again_before_the_answer_is_not_forgotten_with_it() -
     world.add(part(0))
     world.advance(30)
     world.add(part(1))
-    world.advance(30)
-    assert world.evicted == ["pod-0-0"]
+    assert world.after(30) == ["pod-0-0"]
     assert world.worker._core.ceilings.tally_of(world.inventory.rules[name_of(0)]).evicted == 1
 
 
@@ -162,8 +155,7 @@ def test_pod_that_was_evicted_without_an_answer_counts_against_the_ceiling() -> 
     world.advance(30)
     assert said_evicted(world) == ["one"]
     world.add(claim("more"), pod("more"))
-    world.advance(30)
-    assert world.evicted == ["one"]
+    assert world.after(30) == ["one"]
     assert world.condition("rule")[2] == "hits 2 pods, the limit is 1 and nothing was confirmed; 1 pod evicted"
 
 
@@ -186,13 +178,12 @@ def test_pod_that_ends_by_itself_after_a_request_without_an_answer_was_not_evict
     world.cluster.answers.append(UNSURE)
     world.add(claim("one"), pod("one"), rule())
     world.settle()
-    world.change(world.pod("one"), structs.replace(world.pod("one"), phase="Succeeded", ready=False))
+    world.edit(world.pod("one"), phase="Succeeded", ready=False)
     world.remove(world.pod("one"))
     world.advance(30)
     assert said_evicted(world) == []
     world.add(claim("more"), pod("more"))
-    world.advance(30)
-    assert world.evicted == ["more"]
+    assert world.after(30) == ["more"]
 
 
 @pytest.mark.parametrize("lingering", [False, True])
@@ -210,8 +201,7 @@ def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: boo
     if lingering:
         world.remove(world.pod(first))
     assert len(world.worker._core.room.owner("ml/uid-rs").missing) == 1
-    world.advance(58)
-    assert world.evicted == [first]
+    assert world.after(58) == [first]
 
 
 def test_doubt_outlives_the_plan_and_other_rules() -> None:
@@ -245,8 +235,7 @@ def test_pod_that_turns_up_as_evicted_for_a_rule_that_is_gone_counts_for_its_pat
     world.advance(30)
     assert world.condition(name_of(9), COUNTED_PODS)[2] == "1"
     world.add(part(1))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
@@ -288,8 +277,7 @@ def test_plan_that_takes_the_place_of_another_in_flight_has_its_doubt() -> None:
     world.settle()
     world.remove(world.pod("one"))
     world.add(claim("more"), pod("more"))
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     assert world.condition("rule")[1] == "Stopped"
 
 
@@ -307,7 +295,7 @@ def test_pod_that_goes_long_after_a_request_without_an_answer_was_not_evicted_by
 
 
 def test_plan_that_is_made_again_knows_of_the_doubt() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.append(UNSURE)
     world.add(claim("one"), pod("one"), rule())
     world.settle()
@@ -331,8 +319,7 @@ def test_rule_that_comes_while_a_request_waits_for_its_turn_counts_the_pod() -> 
     world.cluster.meanwhile.append(replaced)
     slow(world).before_answer = lambda: world.add(claim("more"), pod("more"))
     world.add(rule())
-    world.advance(30)
-    assert world.evicted == ["one"]
+    assert world.after(30) == ["one"]
     assert world.condition("second")[1] == "Stopped"
 
 
@@ -348,8 +335,7 @@ def test_rule_that_is_stopped_in_flight_has_its_count_written() -> None:
     world.cluster.meanwhile.append(lambda: world.add(rule("wide")))
     slow(world).before_answer = lambda: world.add(claim("more", pool="node-1"), pod("more"))
     world.worker.start()
-    world.advance(15)
-    assert world.evicted == ["one"]
+    assert world.after(15) == ["one"]
     assert world.condition("wide", EVICTED_PODS)[2] == "1"
 
 
@@ -364,8 +350,7 @@ def test_rule_of_a_stopped_patch_that_is_known_again_before_the_answer_stays_sto
 
     slow(world).before_answer = meanwhile
     world.add(part(0))
-    world.advance(30)
-    assert world.evicted == ["pod-0-0"]
+    assert world.after(30) == ["pod-0-0"]
     assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
@@ -374,5 +359,4 @@ def test_counts_of_leaders_before_are_added_to_what_is_in_flight() -> None:
     fill(world, 0, 1, pods=1)
     slow(world).before_answer = lambda: world.add(part(1, conditions=(counted(3),)))
     world.add(part(0))
-    world.advance(30)
-    assert world.evicted == ["pod-0-0"]
+    assert world.after(30) == ["pod-0-0"]

@@ -9,7 +9,7 @@ from msgspec import structs
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World, evicting
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
@@ -50,8 +50,7 @@ def test_limit_of_the_owner_holds_for_pods_that_are_deleted_past_their_budget() 
     world.cluster.lingering = True
     deployment(world, 10)
     world.add(rule())
-    world.advance(5)
-    assert len(world.evicted) <= 1
+    assert len(world.after(5)) <= 1
 
 
 def refusal(cause: str) -> Answer:
@@ -130,10 +129,8 @@ def test_eviction_is_not_cancelled_because_a_pool_is_published_again() -> None:
 
 def test_device_that_a_pool_has_lost_evicts_nobody() -> None:
     """M6: not while the generation is incomplete, however long that lasts."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(slice_of({"gpu-0": (taint(),)}), claim("pod", tolerates(300)), pod("pod"))
+    world = evicting(slice_of({"gpu-0": (taint(),)}), claim("pod", tolerates(300)), pod("pod"))
     world.settle()
     other = slice_of({"gpu-9": ()}, name="other", generation=2)
     world.add(structs.replace(other, slice_count=2))
-    world.advance(3600)
-    assert world.evicted == []
+    assert world.after(3600) == []

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.unit.eviction.findings.test_mixed_units import give_up_if_it_spins
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import CHANGED, FREE, Budget, World
+from tests.unit.eviction.world import CHANGED, FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import Owner, PodClaim
 from webhook.eviction.modes import Mode
@@ -31,29 +31,27 @@ def test_pod_goes_that_an_edit_exempted_only_for_a_while(edit: dict[str, Any], p
     world.add(rule())
     world.advance(20)
     before = world.pod("a")
-    world.change(before, structs.replace(before, **edit))
+    world.edit(before, **edit)
     world.advance(10)
     world.change(world.pod("a"), before)
     world.advance(10)
     budget.allows_at = 0
     world.worker.observe_budget("ml", "0")
-    world.advance(10)
-    assert world.evicted == ["a"]
+    assert world.after(10) == ["a"]
 
 
 def test_pod_that_an_edit_exempts_keeps_no_other_of_its_claim() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
     shared = (PodClaim("s-claim"),)
     world.add(claim("s", consumers=users, owner=""), pod("a", claims=shared), owned("b", claims=shared))
     world.trusted = False
     world.add(rule())
     world.advance(1)
-    world.change(world.pod("b"), structs.replace(world.pod("b"), **BY_DAEMON_SET))
+    world.edit(world.pod("b"), **BY_DAEMON_SET)
     world.trusted = True
     give_up_if_it_spins(world)
-    world.advance(1)
-    assert world.evicted == ["a"]
+    assert world.after(1) == ["a"]
 
 
 def test_pod_waits_for_one_of_its_gang_that_an_edit_has_complete() -> None:
@@ -62,18 +60,16 @@ def test_pod_waits_for_one_of_its_gang_that_an_edit_has_complete() -> None:
     world.trusted = False
     world.add(rule())
     world.advance(1)
-    world.change(world.pod("b"), structs.replace(world.pod("b"), **COMPLETES))
+    world.edit(world.pod("b"), **COMPLETES)
     world.trusted = True
     give_up_if_it_spins(world)
-    world.advance(90)
-    assert world.evicted == []
-    world.advance(20)
-    assert world.evicted == ["a", "b"]
+    assert world.after(90) == []
+    assert world.after(20) == ["a", "b"]
 
 
 def test_pod_that_is_known_as_it_is_waits_for_one_of_its_gang_that_is_not() -> None:
     """Both requests meet newer pods; by then the watch has shown one of these, and shows the other later."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add(*[each for name in "ab" for each in (claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))])
     for name in "ab":
         written(world, name, "1")
@@ -84,11 +80,10 @@ def test_pod_that_is_known_as_it_is_waits_for_one_of_its_gang_that_is_not() -> N
     world.advance(10)
     assert (world.evicted, len(tried)) == ([], 1)
     written(world, "b", "2")
-    world.advance(1)
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.after(1)) == ["a", "b"]
 
 
 def written(world: World, name: str, version: str) -> None:
     """The watch shows a pod in another version."""
     known = world.pod(name)
-    world.change(known, structs.replace(known, meta=structs.replace(known.meta, resource_version=version)))
+    world.edit(known, meta=structs.replace(known.meta, resource_version=version))

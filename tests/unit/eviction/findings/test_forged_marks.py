@@ -49,8 +49,7 @@ def test_rule_that_names_another_as_its_owner_gains_nothing(forged: DeviceTaintR
     world = limited(2, {"code": 20}, mode=Mode.DELEGATED)
     fill(world, 1, pods=6)
     world.add(DRAIN, forged)
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert stopped(world, forged.meta.name).startswith("hits 6 pods, the limit is 2")
 
 
@@ -61,8 +60,7 @@ def test_rule_that_names_another_as_its_owner_stops_nothing(forged: DeviceTaintR
     fill(world, 0, pods=4)
     fill(world, 1, pods=2)
     world.add(*([DRAIN, forged] if late else [forged, DRAIN]))
-    world.advance(60)
-    assert len(world.evicted) == 6
+    assert len(world.after(60)) == 6
 
 
 def _patched() -> World:
@@ -101,11 +99,9 @@ def test_patch_that_is_known_late_keeps_only_the_rules_that_it_would_write() -> 
     fill(world, 0, pods=4)
     fill(world, 1, pods=2)
     world.add(part(0), part(1))
-    world.advance(60)
-    assert world.evicted == [], "nobody knows the patch, so both count together"
+    assert world.after(60) == [], "nobody knows the patch, so both count together"
     world.set_patch(patch(PATCH, DeviceSelector(DRIVER, "node-0"), text="code"))
-    world.advance(60)
-    assert len(world.evicted) == 4
+    assert len(world.after(60)) == 4
     assert stopped(world, part(1).meta.name).startswith("hits 2 pods")
 
 
@@ -115,8 +111,7 @@ def test_rule_that_comes_before_the_change_of_its_patch_counts_with_it_afterward
     world.add(part(0), part(1))
     world.set_patch(patch(PATCH, DeviceSelector(DRIVER)))
     fill(world, 0, 1)
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert stopped(world, part(1).meta.name).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 

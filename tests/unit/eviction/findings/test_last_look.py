@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
-from tests.unit.eviction.world import BLUNT, FREE, NEVER, Budget, FakeCluster, World
+from tests.unit.eviction.world import BLUNT, FREE, NEVER, Budget, FakeCluster, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Pod
 from webhook.eviction.modes import Mode
@@ -28,7 +28,7 @@ def pause(world: World) -> None:
 
 def hold(world: World) -> None:
     for each in list(world.inventory.pods.values()):
-        world.change(each, structs.replace(each, hold="debugging"))
+        world.edit(each, hold="debugging")
 
 
 def hold_namespace(world: World) -> None:
@@ -74,23 +74,23 @@ class Slow(FakeCluster):
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_no_eviction_is_sent_after_a_change_although_all_slots_were_taken(change: Callable[[World], None]) -> None:
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, UNHELD, cluster=Slow, clock=LoopClock(), workers=4)
-        world.cluster.lingering = True
-        for number in range(20):
-            world.add(claim(f"g{number}", devices=(f"gpu-{number}",)), pod(f"g{number}", gang="train"))
-        world.add(claim("single", devices=("gpu-s",)), pod("single"))
-        world.add(rule())
-        async with at_work(world):
-            await asyncio.sleep(0.5)
-            sent = len(world.cluster.requests)
-            assert 0 < sent <= 4
-            change(world)
-            await asyncio.sleep(30)
-            assert len(world.cluster.requests) == sent
-
-    hurry(test())
+@hurried
+async def test_no_eviction_is_sent_after_a_change_although_all_slots_were_taken(
+    change: Callable[[World], None],
+) -> None:
+    world = World(Mode.REPLACEMENT, UNHELD, cluster=Slow, clock=LoopClock(), workers=4)
+    world.cluster.lingering = True
+    for number in range(20):
+        world.add(claim(f"g{number}", devices=(f"gpu-{number}",)), pod(f"g{number}", gang="train"))
+    world.add(claim("single", devices=("gpu-s",)), pod("single"))
+    world.add(rule())
+    async with at_work(world):
+        await asyncio.sleep(0.5)
+        sent = len(world.cluster.requests)
+        assert 0 < sent <= 4
+        change(world)
+        await asyncio.sleep(30)
+        assert len(world.cluster.requests) == sent
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -114,23 +114,18 @@ def test_what_a_request_that_was_not_sent_has_taken_is_there_for_the_next_one() 
     world.cluster.lingering = True
     for name in ("a", "b"):
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name))
-    world.cluster.while_connecting.append(
-        lambda: world.change(world.pod("a"), structs.replace(world.pod("a"), hold="debugging"))
-    )
+    world.cluster.while_connecting.append(lambda: world.edit(world.pod("a"), hold="debugging"))
     world.add(rule())
-    world.advance(5)
-    assert world.evicted == ["b"]
+    assert world.after(5) == ["b"]
 
 
 def test_pod_whose_request_was_not_sent_goes_once_nothing_keeps_it() -> None:
     world = World(Mode.REPLACEMENT, UNHELD)
     world.add(claim("pod"), pod("pod"), rule())
     world.cluster.while_connecting.append(lambda: hold(world))
-    world.advance(5)
-    assert world.evicted == []
-    world.change(world.pod("pod"), structs.replace(world.pod("pod"), hold=None))
-    world.settle()
-    assert world.evicted == ["pod"]
+    assert world.after(5) == []
+    world.edit(world.pod("pod"), hold=None)
+    assert world.settled() == ["pod"]
 
 
 def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_themselves() -> None:
@@ -139,28 +134,25 @@ def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_th
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))
 
     def hold_b() -> None:
-        world.change(world.pod("b"), structs.replace(world.pod("b"), hold="debugging"))
+        world.edit(world.pod("b"), hold="debugging")
 
     world.cluster.while_connecting += [lambda: None, hold_b]
     world.add(rule())
-    world.advance(5)
-    assert sorted(world.evicted) == ["a", "c"]
+    assert sorted(world.after(5)) == ["a", "c"]
 
 
 def test_no_member_of_a_gang_goes_if_one_is_held_before_the_first_has_gone() -> None:
     world = World(Mode.REPLACEMENT, UNHELD)
     for name in "abc":
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))
-    world.cluster.while_connecting.append(
-        lambda: world.change(world.pod("c"), structs.replace(world.pod("c"), hold="debugging"))
-    )
+    world.cluster.while_connecting.append(lambda: world.edit(world.pod("c"), hold="debugging"))
     world.add(rule())
     world.advance(5)
     assert world.cluster.requests == []
 
 
 def test_storm_that_begins_while_a_request_waits_stops_it() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=2))
+    world = evicting(breaker=BreakerSettings(devices=2))
 
     def published(count: int) -> Any:
         return slice_of({f"gpu-{n}": (taint(),) if n < count else () for n in range(40)})
@@ -218,12 +210,10 @@ def test_pod_whose_hold_the_watch_does_not_show_yet_stays(profile: EvictionProfi
 def test_pod_whose_status_was_newer_goes_as_soon_as_the_watch_shows_it(profile: EvictionProfile, budget: bool) -> None:  # noqa: FBT001
     newer = version(2)
     world = behind(profile, newer, budget=budget)
-    world.advance(5)
-    assert world.evicted == ([] if not budget else ["pod"]), "a change of the status is no reason not to ask a budget"
+    assert world.after(5) == ([] if not budget else ["pod"]), "a change of the status is no reason not to ask a budget"
     if not budget:
         world.change(world.pod("pod"), newer)
-        world.settle()
-        assert world.evicted == ["pod"]
+        assert world.settled() == ["pod"]
         assert len(world.cluster.requests) == 2
 
 
@@ -233,7 +223,7 @@ def seen(name: str, version: int) -> Pod:
 
 
 def test_hold_counts_although_a_budget_comes_after_the_pod_was_prepared() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for name in ("a", "b"):
         world.add(claim(name), seen(name, 1))
 
@@ -244,12 +234,11 @@ def test_hold_counts_although_a_budget_comes_after_the_pod_was_prepared() -> Non
 
     world.cluster.meanwhile.extend([lambda: None, hold_and_budget])
     world.add(rule())
-    world.advance(1)
-    assert "a" not in world.evicted
+    assert "a" not in world.after(1)
 
 
 def test_pod_that_changes_a_few_times_goes_without_being_read() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for number in range(2, 6):
 
         def change(number: int = number) -> None:
@@ -274,18 +263,16 @@ def test_watch_that_was_faster_than_the_conflict_needs_no_further_change() -> No
 
     world.cluster.while_connecting.append(change)
     world.add(claim("pod"), version(1), rule())
-    world.settle()
-    assert world.evicted == ["pod"]
+    assert world.settled() == ["pod"]
 
 
 def test_hold_that_is_older_than_maxhold_does_not_keep_a_pod() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=100.0))
+    world = evicting(max_hold_seconds=100.0)
     world.add_budget(Budget(allows_at=0.0, status=1))
     held = version(1, hold="debugging")
     world.cluster.ahead["pod"] = held
     world.add(claim("pod"), held, rule())
-    world.advance(101)
-    assert world.evicted == ["pod"]
+    assert world.after(101) == ["pod"]
 
 
 @pytest.mark.parametrize("budget", [True, False])
@@ -297,11 +284,9 @@ def test_no_member_of_a_gang_goes_while_the_watch_hides_the_hold_of_the_first(bu
         world.add(claim(name, devices=(f"gpu-{name}",)), version(1, name, gang="train"))
     held = world.cluster.ahead["a"] = version(2, "a", gang="train", hold="debugging")
     world.add(rule())
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
     world.change(world.pod("a"), held)
-    world.advance(30)
-    assert world.evicted == []
+    assert world.after(30) == []
 
 
 def test_conflict_of_the_second_member_does_not_keep_the_others() -> None:
@@ -310,15 +295,13 @@ def test_conflict_of_the_second_member_does_not_keep_the_others() -> None:
         world.add(claim(name, devices=(f"gpu-{name}",)), version(1, name, gang="train"))
     newer = world.cluster.ahead["b"] = version(2, "b", gang="train")
     world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a", "c"]
+    assert sorted(world.settled()) == ["a", "c"]
     world.change(world.pod("b"), newer)
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert sorted(world.settled()) == ["a", "b", "c"]
 
 
 def test_only_pods_under_a_budget_are_read_and_each_of_them_once() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget(selects="web", every_seconds=0.0, allows_at=0.0, status=9))
     for name in ("web-0", "web-1", "free-0"):
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name))
@@ -366,7 +349,7 @@ def test_pod_that_cannot_be_read_is_tried_again() -> None:
             self.reads.append(pod.name)
             return EvictionOutcome(EvictionResult.FAILED, "503") if len(self.reads) < 3 else None
 
-    world = World(Mode.REPLACEMENT, FREE, cluster=Unreadable)
+    world = evicting(cluster=Unreadable)
     world.add_budget(Budget(allows_at=0.0, status=9))
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(60)

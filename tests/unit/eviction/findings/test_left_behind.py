@@ -66,7 +66,7 @@ def send(world: World, *answers: EvictionOutcome) -> None:
 
 
 def hold(world: World, name: str) -> None:
-    world.change(world.pod(name), structs.replace(world.pod(name), hold="checkpoint"))
+    world.edit(world.pod(name), hold="checkpoint")
 
 
 # --- they follow ---------------------------------------------------------------------------------
@@ -76,8 +76,7 @@ def test_companion_follows_the_tainted_pod() -> None:
     world = ring(lingering())
     world.cluster.answers.extend([EVICTED, FAILED])
     world.add(rule())
-    world.advance(120)
-    assert world.evicted == ["a", "z"]
+    assert world.after(120) == ["a", "z"]
     assert not world.worker._core.ledger.failures
 
 
@@ -85,9 +84,8 @@ def test_companion_follows_if_the_tainted_pod_turns_out_to_have_gone() -> None:
     world = ring(lingering())
     world.add(rule())
     send(world, UNSURE, FAILED)
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))  # it had worked
-    world.advance(120)
-    assert world.evicted[-1] == "z"
+    world.edit(world.pod("a"), deleting=True)  # it had worked
+    assert world.after(120)[-1] == "z"
 
 
 def test_failed_pod_of_a_gang_does_not_wait_for_a_later_wave() -> None:
@@ -103,8 +101,7 @@ def test_pods_that_are_left_do_not_wait_for_each_other() -> None:
     world.add(rule())
     send(world, EVICTED, FAILED, FAILED)
     hold(world, "c")
-    world.advance(60)
-    assert world.evicted == ["a", "b"]
+    assert world.after(60) == ["a", "b"]
 
 
 def test_user_of_a_shared_claim_that_is_new_does_not_keep_one_that_is_left() -> None:
@@ -114,8 +111,7 @@ def test_user_of_a_shared_claim_that_is_new_does_not_keep_one_that_is_left() -> 
     world.add(claim("both", consumers=users, owner=""), pods["a"], pods["b"], rule())
     send(world, EVICTED, FAILED)
     world.add(structs.replace(pods["late"], hold="checkpoint"))
-    world.advance(60)
-    assert world.evicted == ["a", "b"]
+    assert world.after(60) == ["a", "b"]
 
 
 def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_have_gone() -> None:
@@ -126,8 +122,7 @@ def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_ha
     send(world, UNSURE, FAILED)
     leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall + timedelta(seconds=300))
     world.change(world.pod("a"), leaving)
-    world.advance(200)
-    assert world.evicted == ["b"]
+    assert world.after(200) == ["b"]
 
 
 # --- not against anything that keeps other pods --------------------------------------------------
@@ -138,11 +133,9 @@ def test_companion_waits_for_its_hold() -> None:
     world.add(rule())
     send(world, EVICTED, FAILED)
     hold(world, "z")
-    world.advance(120)
-    assert world.evicted == ["a"]
-    world.change(world.pod("z"), structs.replace(world.pod("z"), hold=None))
-    world.advance(10)
-    assert world.evicted == ["a", "z"]
+    assert world.after(120) == ["a"]
+    world.edit(world.pod("z"), hold=None)
+    assert world.after(10) == ["a", "z"]
 
 
 def test_budget_of_a_pod_that_is_left_is_asked() -> None:
@@ -150,10 +143,8 @@ def test_budget_of_a_pod_that_is_left_is_asked() -> None:
     world.add(rule())
     send(world, EVICTED, FAILED)
     world.add_budget(Budget("b", status=0, allows_at=300))
-    world.advance(200)
-    assert world.evicted == ["a"]
-    world.advance(200)
-    assert world.evicted == ["a", "b"]
+    assert world.after(200) == ["a"]
+    assert world.after(200) == ["a", "b"]
 
 
 def test_pod_that_joins_the_group_later_stays() -> None:
@@ -161,15 +152,13 @@ def test_pod_that_joins_the_group_later_stays() -> None:
     world.add(rule())
     send(world, EVICTED, FAILED)
     world.add(pod("late", pod_group="ring", claims=()))
-    world.advance(120)
-    assert world.evicted == ["a", "z"]
+    assert world.after(120) == ["a", "z"]
 
 
 STAYS: dict[str, Callable[[World], None]] = {
     "rule is gone": lambda world: world.remove(world.inventory.rules["rule"]),
     "rule is put off": lambda world: world.change(
-        world.inventory.rules["rule"],
-        rule(annotations={NOT_BEFORE: DUE_IN_A_LIFETIME}),
+        world.inventory.rules["rule"], rule(annotations={NOT_BEFORE: DUE_IN_A_LIFETIME})
     ),
 }
 
@@ -183,8 +172,7 @@ def test_companion_stays_once_the_tainted_pod_would(change: Callable[[World], No
     if not stands:
         world.remove(world.pod("a"))
     change(world)
-    world.advance(120)
-    assert world.evicted == ["a"]
+    assert world.after(120) == ["a"]
 
 
 @pytest.mark.parametrize("tainted", [False, True])
@@ -192,13 +180,12 @@ def test_companion_stays_while_the_pool_is_published_again(*, tainted: bool) -> 
     world = ring(lingering(breaker=NO_BREAKER))
     if tainted:
         world.add(claim("z"))
-        world.change(world.pod("z"), structs.replace(world.pod("z"), claims=pod("z").claims))
+        world.edit(world.pod("z"), claims=pod("z").claims)
     before = slice_of({"gpu-0": (taint(),)})
     world.add(before)
     send(world, EVICTED, FAILED)
-    world.change(before, structs.replace(before, pool_generation=2, slice_count=2))
-    world.advance(120)
-    assert world.evicted == ["a"]
+    world.edit(before, pool_generation=2, slice_count=2)
+    assert world.after(120) == ["a"]
 
 
 # --- who has begun -------------------------------------------------------------------------------
@@ -208,11 +195,9 @@ def test_second_wave_is_checked_as_a_whole() -> None:
     """It shares the place of the first one, and is a unit of its own all the same."""
     world = train(lingering(), a=0, b=100, c=100)
     world.add(rule())
-    world.advance(50)
-    assert world.evicted == ["a"]
+    assert world.after(50) == ["a"]
     world.cluster.while_connecting.append(lambda: hold(world, "c"))
-    world.advance(60)
-    assert world.evicted == ["a"]
+    assert world.after(60) == ["a"]
 
 
 def test_unit_of_the_same_pods_under_another_rule_is_checked_as_a_whole() -> None:
@@ -224,8 +209,7 @@ def test_unit_of_the_same_pods_under_another_rule_is_checked_as_a_whole() -> Non
     world._move(5)
     world.add(claim("c", devices=("gpu-c",)), pod("c", gang="train"), rule("again", uid="uid-again"))
     world.cluster.while_connecting.append(lambda: hold(world, "c"))
-    world.advance(30)
-    assert world.evicted == ["b"]
+    assert world.after(30) == ["b"]
 
 
 class Deleted(FakeCluster):
@@ -236,8 +220,7 @@ class Deleted(FakeCluster):
     async def may_evict(self, pod: PodRef) -> EvictionOutcome:
         if not self.done:
             self.done = True
-            first = self.world.pod("a")
-            self.world.change(first, structs.replace(first, deleting=True))
+            self.world.edit(self.world.pod("a"), deleting=True)
             self.world.remove(self.world.pod("a"))
             if "ml/b" in self.world.inventory.pods:
                 hold(self.world, "b")
@@ -249,8 +232,7 @@ def test_unit_has_not_begun_because_a_user_deletes_a_pod_of_it(build: Callable[[
     world = build(World(Mode.REPLACEMENT, FREE, cluster=Deleted))
     world.add_budget(Budget(last, allows_at=100))
     world.add(rule())
-    world.advance(300)
-    assert world.evicted == []
+    assert world.after(300) == []
 
 
 def test_request_that_had_worked_begins_nothing_once_its_rule_is_gone() -> None:
@@ -259,13 +241,12 @@ def test_request_that_had_worked_begins_nothing_once_its_rule_is_gone() -> None:
     send(world, UNSURE, FAILED, FAILED)
     world.remove(world.inventory.rules["rule"])
     world.advance(5)
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     again(world, "a")
     world.advance(600)
     hold(world, "b")
     world.add(rule("later", uid="uid-later"))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
 
 
 def test_pod_that_is_left_is_of_the_gang_again_once_the_others_are_replaced() -> None:
@@ -275,8 +256,7 @@ def test_pod_that_is_left_is_of_the_gang_again_once_the_others_are_replaced() ->
     hold(world, "b")
     world.advance(600)
     again(world, "a")
-    world.advance(600)
-    assert world.evicted == ["a"]
+    assert world.after(600) == ["a"]
 
 
 def test_pod_that_is_left_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
@@ -307,8 +287,7 @@ def test_pod_that_goes_along_for_one_rule_while_its_own_is_stopped_is_asked_once
     world.settle()
     world.add(rule("other", uid="uid-other", selector=DeviceSelector(device="gpu-1")))
     send(world, FAILED, EVICTED)
-    world.advance(40)
-    assert world.evicted == ["d", "a"]
+    assert world.after(40) == ["d", "a"]
     assert len(world.cluster.requests) == 3
 
 
@@ -321,11 +300,9 @@ def test_pods_that_a_claim_ties_no_longer_do_not_wait_for_each_other() -> None:
         entries = (PodClaim("both-claim"), *pod(name).claims)
         world.add(claim(name), pod(name, claims=entries, hold="checkpoint" if name == "b" else None))
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == []
-    world.change(both, structs.replace(both, allocation=None))
-    world.advance(60)
-    assert world.evicted == ["a"]
+    assert world.after(60) == []
+    world.edit(both, allocation=None)
+    assert world.after(60) == ["a"]
 
 
 @pytest.mark.parametrize("gone", ["rule", "mate"])

@@ -16,7 +16,7 @@ from msgspec import structs
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.slow import UNSURE
 from tests.unit.eviction.test_manners import crowd
-from tests.unit.eviction.world import BLUNT, CHANGED, FREE, Budget, World
+from tests.unit.eviction.world import BLUNT, CHANGED, FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
@@ -63,8 +63,7 @@ def rest(world: World) -> Iterator[Unit]:
 
 
 def test_no_pod_is_taken_twice_although_pods_are_taken_at_each_step() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.cluster.lingering = True
+    world = evicting(lingering=True)
     crowd(world, 600)
     world.add(rule())
     world.catch_up()
@@ -84,8 +83,7 @@ def test_policy_may_lose_a_profile_at_any_step() -> None:
             world.worker.replan_all()
 
         there = between_steps(number, world, lose)
-        world.settle()
-        assert world.evicted == ["a"]
+        assert world.settled() == ["a"]
         return there
 
     at_each_step(play)
@@ -94,7 +92,7 @@ def test_policy_may_lose_a_profile_at_any_step() -> None:
 def test_plan_that_was_begun_before_the_policy_changed_stops_no_rule() -> None:
     def play(number: int) -> bool:
         most = [1]
-        world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(most[0]))
+        world = evicting(ceiling_of=lambda _: Ceiling(most[0]))
         crowd(world, 2)
         world.add(rule())
 
@@ -103,8 +101,7 @@ def test_plan_that_was_begun_before_the_policy_changed_stops_no_rule() -> None:
             world.worker.replan_all()
 
         there = between_steps(number, world, raise_it)
-        world.advance(60)
-        assert len(world.evicted) == (2 if there else 0), number
+        assert len(world.after(60)) == (2 if there else 0), number
         return there
 
     at_each_step(play)
@@ -117,7 +114,7 @@ def test_pods_that_are_taken_and_gone_at_any_step_are_counted(monkeypatch: pytes
     monkeypatch.setattr(plan, "_STEP", 2)
 
     def play(number: int) -> bool:
-        world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(12))
+        world = evicting(ceiling_of=lambda _: Ceiling(12))
         crowd(world, 6)
         if along:
             group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
@@ -143,8 +140,7 @@ def test_pod_that_goes_at_any_step_is_counted() -> None:
     """Its eviction counts against the ceiling even if it leaves between the start of a plan and its turn in it."""
 
     def play(number: int) -> bool:
-        world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(2))
-        world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+        world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), ceiling_of=lambda _: Ceiling(2))
         world.catch_up()
         unit, steps = world.worker.take(), world.worker.planner.steps()
 
@@ -160,8 +156,7 @@ def test_pod_that_goes_at_any_step_is_counted() -> None:
             pass
         for other in rest(world):
             evict(world, other)
-        world.advance(60)
-        assert len(world.evicted) <= 2, number
+        assert len(world.after(60)) <= 2, number
         return there
 
     at_each_step(play)
@@ -171,17 +166,14 @@ def test_look_that_is_due_while_another_line_is_made_is_not_lost(monkeypatch: py
     monkeypatch.setattr(line, "_STEP", 1)
 
     def play(number: int) -> bool:
-        world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
-        world.cluster.lingering = True
+        world = evicting(per_owner_unavailable=1, lingering=True)
         for name in "ab":
             world.add(claim(name), owned(name))
         world.add(rule())
-        world.settle()
-        assert world.evicted == ["a"]
+        assert world.settled() == ["a"]
         world.worker.requeue_waiting()
         there = between_steps(number, world, lambda: world.add_budget(Budget("b", status=5, allows_at=0)))
-        world.settle()
-        assert world.evicted == (["a", "b"] if there else ["a"]), number
+        assert world.settled() == (["a", "b"] if there else ["a"]), number
         return there
 
     at_each_step(play)
@@ -211,14 +203,14 @@ def test_no_event_is_remembered_of_a_pod_that_goes_at_any_step(mode: Mode, uid: 
 
 def test_pod_that_takes_the_place_of_another_during_a_large_change_is_planned() -> None:
     """A pod of a StatefulSet looks as the one before it did."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     first = pod("a", hold="release week", claims=(PodClaim("a-claim"),))
     users = tuple([Consumer("", "pods", "a", uid) for uid in ("uid-a", "uid-2")])
     world.add(claim("a", owner="", consumers=users), first, rule())
     world.advance(5)
     assert list(world.worker._core.plan.going) == ["uid-a"]
     world.worker._core.affected.mark([f"ml/none-{number}" for number in range(300)])
-    world.change(first, structs.replace(first, meta=structs.replace(first.meta, uid="uid-2")))
+    world.edit(first, meta=structs.replace(first.meta, uid="uid-2"))
     world.advance(5)
     assert list(world.worker._core.plan.going) == ["uid-2"]
 
@@ -242,7 +234,7 @@ def test_pod_is_not_deleted_by_a_profile_that_has_changed_since() -> None:
 
 
 def test_pod_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True))
+    world = evicting(deadline_seconds=20.0, delete_after_deadline=True)
     world.add_budget(Budget())
     world.add(claim("a"), pod("a"), rule())
     while world.clock.passed() < 100:
@@ -285,17 +277,14 @@ def test_confirmation_of_fewer_pods_counts_at_once(whole_most: int, monkeypatch:
     )
     crowd(world, 3)
     world.add(rule(annotations={CONFIRM_IMPACT: "three"}))
-    world.settle()
-    assert len(world.evicted) == 1
+    assert len(world.settled()) == 1
     known = world.inventory.rules["rule"]
-    world.change(known, structs.replace(known, meta=structs.replace(known.meta, annotations={CONFIRM_IMPACT: "one"})))
-    world.advance(60)
-    assert len(world.evicted) == 1
+    world.edit(known, meta=structs.replace(known.meta, annotations={CONFIRM_IMPACT: "one"}))
+    assert len(world.after(60)) == 1
 
 
 def test_rule_that_comes_while_a_request_waits_for_its_connection_counts_the_pod() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("a"), pod("a"), rule())
+    world = evicting(claim("a"), pod("a"), rule())
     world.catch_up()
     world.cluster.while_connecting.append(lambda: world.add(rule("other", uid="uid-other")))
     evict(world, world.worker.take())
@@ -304,10 +293,9 @@ def test_rule_that_comes_while_a_request_waits_for_its_connection_counts_the_pod
 
 
 def test_pod_that_something_else_deletes_takes_a_place_at_once() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), overall=1)
     world.catch_up()
-    world.change(world.pod("b"), structs.replace(world.pod("b"), deleting=True))
+    world.edit(world.pod("b"), deleting=True)
     for unit in rest(world):
         evict(world, unit)
     assert world.cluster.requests == []
@@ -315,15 +303,14 @@ def test_pod_that_something_else_deletes_takes_a_place_at_once() -> None:
 
 def test_pod_whose_request_had_worked_is_not_taken_again() -> None:
     """It got no answer, so the pod is in line once more when the watch shows that it is on its way out."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("a"), pod("a", gang="train"), rule())
+    world = evicting(claim("a"), pod("a", gang="train"), rule())
     world.cluster.answers.append(UNSURE)
     world.catch_up()
     evict(world, world.worker.take())
     world._move(1)
     world.catch_up()
     assert "uid-a" in world.worker._core.line
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     assert world.worker.take() is None
     world.settle()
     world.remove(world.pod("a"))
@@ -334,8 +321,7 @@ def test_pod_whose_request_had_worked_is_not_taken_again() -> None:
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_nothing_is_remembered_of_a_pod_that_is_gone_when_its_answer_comes(*, replaced: bool) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("a"), pod("a"), rule())
+    world = evicting(claim("a"), pod("a"), rule())
     world.catch_up()
 
     async def conflict(_: PodRef, __: int | None) -> EvictionOutcome:
@@ -351,15 +337,14 @@ def test_nothing_is_remembered_of_a_pod_that_is_gone_when_its_answer_comes(*, re
 
 
 def test_no_doubt_is_left_of_a_pod_that_is_gone_before_it_is_asked_again() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("a"), pod("a"), rule())
+    world = evicting(claim("a"), pod("a"), rule())
     world.cluster.answers.append(UNSURE)
     world.catch_up()
     evict(world, world.worker.take())
     world._move(1)
     world.catch_up()
     unit = world.worker.take()
-    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.edit(world.pod("a"), deleting=True)
     world.remove(world.pod("a"))
     evict(world, unit)
     world.advance(700)
@@ -370,16 +355,13 @@ def test_no_doubt_is_left_of_a_pod_that_is_gone_before_it_is_asked_again() -> No
 
 
 def test_pod_goes_once_its_group_keeps_its_claim_reserved_no_longer() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), SINGLE, None)
     reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
     world.add(group, claim("a", consumers=reserved, owner="uid-ring", group="ring"), pod("a", pod_group="ring"), rule())
-    world.advance(20)
-    assert world.evicted == []
-    known = world.inventory.claims["ml/a-claim"]
-    world.change(known, structs.replace(known, reserved_for=(Consumer("", "pods", "a", "uid-a"),)))
-    world.advance(60)
-    assert world.evicted == ["a"]
+    assert world.after(20) == []
+    world.edit(world.inventory.claims["ml/a-claim"], reserved_for=(Consumer("", "pods", "a", "uid-a"),))
+    assert world.after(60) == ["a"]
 
 
 def test_worker_that_only_observes_rests_after_a_hold_has_lasted() -> None:
@@ -397,30 +379,24 @@ def test_worker_that_only_observes_rests_after_a_hold_has_lasted() -> None:
 
 
 def test_pod_that_gets_less_time_to_terminate_counts_as_stuck_sooner() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, stuck_after_seconds=60.0))
-    world.cluster.lingering = True
+    world = evicting(overall=1, stuck_after_seconds=60.0, lingering=True)
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall + timedelta(hours=1))
     world.change(world.pod("a"), leaving)
-    world.settle()
-    assert world.evicted == []
+    assert world.settled() == []
     world.change(world.pod("a"), structs.replace(leaving, gone_by=world.clock.wall))
-    world.advance(300)
-    assert world.evicted == ["b"]
+    assert world.after(300) == ["b"]
 
 
 def test_pod_that_gets_more_time_to_terminate_counts_as_stuck_later() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, stuck_after_seconds=60.0))
-    world.cluster.lingering = True
+    world = evicting(overall=1, stuck_after_seconds=60.0, lingering=True)
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall)
     world.change(world.pod("a"), leaving)
     world.settle()
     world.change(world.pod("a"), structs.replace(leaving, gone_by=world.clock.wall + timedelta(seconds=600)))
-    world.advance(300)
-    assert world.evicted == []
-    world.advance(600)
-    assert world.evicted == ["b"]
+    assert world.after(300) == []
+    assert world.after(600) == ["b"]
 
 
 def test_pod_whose_namespace_gets_another_profile_counts_as_stuck_by_that() -> None:
@@ -430,10 +406,9 @@ def test_pod_whose_namespace_gets_another_profile_counts_as_stuck_by_that() -> N
     world.cluster.lingering = True
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     world.settle()
-    world.change(world.pod("a"), structs.replace(world.pod("a"), gone_by=world.clock.wall))
+    world.edit(world.pod("a"), gone_by=world.clock.wall)
     world.relabel("ml", fast="y")
-    world.advance(600)
-    assert world.evicted == ["a", "b"]
+    assert world.after(600) == ["a", "b"]
 
 
 def test_policy_that_gives_pods_less_time_counts_those_that_terminate() -> None:
@@ -442,8 +417,7 @@ def test_policy_that_gives_pods_less_time_counts_those_that_terminate() -> None:
     world.cluster.lingering = True
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     world.settle()
-    world.change(world.pod("a"), structs.replace(world.pod("a"), gone_by=world.clock.wall))
+    world.edit(world.pod("a"), gone_by=world.clock.wall)
     world.settle()
     world.change_policy(structs.replace(patient, stuck_after_seconds=60.0))
-    world.advance(300)
-    assert world.evicted == ["a", "b"]
+    assert world.after(300) == ["a", "b"]

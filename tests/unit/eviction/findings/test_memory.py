@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLOCKED, FREE, World
+from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import EXPIRES_AT, DeviceSelector
@@ -60,8 +60,7 @@ def attributes(part: Any) -> dict[str, Any]:
 
 def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> None:
     """L2: the worker forgets an eviction without an answer when the watch shows that the pod is gone."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(rule())
+    world = evicting(rule())
     for number in range(ROUNDS):
         world.cluster.answers = deque([UNSURE])
         held, gone = claim(f"pod-{number}"), pod(f"pod-{number}")
@@ -75,9 +74,7 @@ def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> N
 
 def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
     """L2: the worker forgets the failures of a pod that goes while it waits in the queue."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_namespace=1))
-    world.cluster.lingering = True
-    world.add(rule())
+    world = evicting(rule(), per_namespace=1, lingering=True)
     for number in range(ROUNDS):
         world.cluster.answers = deque([BLOCKED])
         blocked, other = f"blocked-{number}", f"other-{number}"
@@ -93,7 +90,7 @@ def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
 
 def test_failures_of_a_pod_are_forgotten_once_no_taint_evicts_it() -> None:
     """So a taint that comes back starts over."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers = deque([BLOCKED] * 3)
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(11)
@@ -105,8 +102,7 @@ def test_failures_of_a_pod_are_forgotten_once_no_taint_evicts_it() -> None:
 
 def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
     """L2: a rule that a ceiling stopped leaves nothing behind."""
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(0, None))
-    world.add(claim("pod"), pod("pod"))
+    world = evicting(claim("pod"), pod("pod"), ceiling_of=lambda _: Ceiling(0, None))
     for number in range(ROUNDS):
         stopped = rule(f"rule-{number}", selector=DeviceSelector(driver=DRIVER))
         world.add(stopped)
@@ -118,8 +114,7 @@ def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
 
 def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
     """L2: the cache of verdicts by tolerations is bounded, also while no rule changes."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(rule())
+    world = evicting(rule())
     for seconds in range(2000):
         held, waits = claim("pod", tolerates(3600 + seconds)), pod("pod")
         world.add(held, waits)
@@ -129,7 +124,7 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
 
 def test_memo_of_rates_is_bounded() -> None:
     """Pods under different taints or tolerations that wait for the same limit; it is cleared once it is full."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=0))
+    world = evicting(overall=0)
     world.clock.wall += timedelta(hours=2)
     for seconds in range(1100):
         world.add(claim(f"pod-{seconds}", tolerates(seconds)), pod(f"pod-{seconds}"))
@@ -154,8 +149,7 @@ def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
 
 def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_minute() -> None:
     """The worker forgets when it evicted a pod a minute later, whether or not `maxPerMinute` is set."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(rule())
+    world = evicting(rule())
     for number in range(ROUNDS):
         held, gone = claim(f"pod-{number}"), pod(f"pod-{number}")
         world.add(held, gone)
@@ -174,7 +168,7 @@ def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_mi
 
 def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
     """The breaker forgets a driver once none of its devices was tainted within the window."""
-    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=5, window_seconds=30))
+    world = evicting(breaker=BreakerSettings(devices=5, window_seconds=30))
     for number in range(ROUNDS):
         tainted = slice_of({"gpu": (taint(added=world.clock.wall),)}, name=f"slice-{number}")
         world.add(structs.replace(tainted, driver=f"driver-{number}"))
@@ -188,7 +182,7 @@ def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
 
 def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
     """A breaker that has tripped stays so until the driver is calm, which may take longer than the window."""
-    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=1, window_seconds=30, calm_seconds=120))
+    world = evicting(breaker=BreakerSettings(devices=1, window_seconds=30, calm_seconds=120))
     world.add(slice_of({name: (taint(added=world.clock.wall),) for name in ("a", "b")}))
     assert len(world.worker._core.breaker.tripped) == 1
     world.advance(60)
@@ -198,8 +192,7 @@ def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
 
 def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
     """The worker forgets until when a pod waits, by its toleration or a hold, when its plan is dropped."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(rule())
+    world = evicting(rule())
     for number in range(ROUNDS):
         held = claim(f"held-{number}")
         tolerant = claim(f"tolerant-{number}", tolerates(86_400))
@@ -214,7 +207,7 @@ def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
 
 def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
     """The worker forgets when a rule expires, which may be in months, once the rule is deleted."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for number in range(ROUNDS):
         expiring = rule(f"rule-{number}", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"})
         world.add(expiring)
@@ -229,19 +222,16 @@ def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
 @pytest.mark.parametrize("released", ["hold", "taint time"])
 def test_plan_does_not_wake_for_pods_that_waited_for_each_other_and_are_gone(released: str) -> None:
     """L2: the watch may be faster than the response to an eviction; what a pod waited for is an hour away."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     late = [tolerates(3000)] if released == "taint time" else []
     world.add(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), ALL))
     world.add(claim("a"), pod("a", pod_group="ring"))
     world.add(claim("b", *late), pod("b", pod_group="ring", hold=None if late else "checkpoint"), rule())
-    world.advance(1)
-    assert world.evicted == []
+    assert world.after(1) == []
     if late:
         known = world.inventory.claims["ml/b-claim"]
         world.change(known, claim("b"))
     else:
-        held = world.pod("b")
-        world.change(held, structs.replace(held, hold=None))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "b"]
+        world.edit(world.pod("b"), hold=None)
+    assert sorted(world.settled()) == ["a", "b"]
     assert world.worker._core.plan.wake_at is None

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import Unit
@@ -51,14 +51,11 @@ def test_limit_of_either_profile_holds_for_both(limit: dict[str, Any], narrow: s
     world.cluster.lingering = True
     # The place is taken by a pod of the strict profile.
     world.add(claim("x", devices=("gpu-x",)), pod("x", priority=LOW if narrow == "first" else 100), rule())
-    world.advance(1)
-    assert world.evicted == ["x"]
+    assert world.after(1) == ["x"]
     mixed(world, "train")
-    world.advance(20)
-    assert world.evicted == ["x"]
+    assert world.after(20) == ["x"]
     world.remove(world.pod("x"))
-    world.advance(2000)
-    assert sorted(world.evicted) == ["train-high", "train-low", "x"]
+    assert sorted(world.after(2000)) == ["train-high", "train-low", "x"]
 
 
 @pytest.mark.parametrize("narrow", ["first", "second"])
@@ -70,11 +67,9 @@ def test_owner_limit_of_either_profile_holds_for_both(narrow: str) -> None:
     for name, priority in (("low", LOW), ("high", 100)):
         world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, gang="train", priority=priority))
     world.add(rule())
-    world.advance(20)
-    assert world.evicted == []
-    world.change(world.pod("missing"), structs.replace(world.pod("missing"), ready=True))
-    world.advance(1)
-    assert sorted(world.evicted) == ["high", "low"]
+    assert world.after(20) == []
+    world.edit(world.pod("missing"), ready=True)
+    assert sorted(world.after(1)) == ["high", "low"]
 
 
 @pytest.mark.parametrize("narrow", ["first", "second"])
@@ -85,16 +80,14 @@ def test_window_of_either_profile_holds_for_both(narrow: str) -> None:
     world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
     mixed(world, "train")
     world.add(rule())
-    world.advance(2 * 3600 - 60)
-    assert world.evicted == []
-    world.advance(120)
-    assert sorted(world.evicted) == ["train-high", "train-low"]
+    assert world.after(2 * 3600 - 60) == []
+    assert sorted(world.after(120)) == ["train-high", "train-low"]
 
 
 @pytest.mark.parametrize("held", ["namespace", "pods"])
 def test_pods_on_hold_that_are_due_at_several_times_are_not_tried_before_the_last_hold_ends(held: str) -> None:
     """Each hold ends `maxHold` after the pod is due, and all wait for the last of them, without a look in between."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=100.0))
+    world = evicting(max_hold_seconds=100.0)
     hold = None
     if held == "namespace":
         world.holds["ml"] = "release week"
@@ -106,14 +99,13 @@ def test_pods_on_hold_that_are_due_at_several_times_are_not_tried_before_the_las
     world.add(rule())
     world.advance(119)
     assert (tried, world.evicted) == ([], [])
-    world.advance(2)
-    assert sorted(world.evicted) == ["a", "b"]
+    assert sorted(world.after(2)) == ["a", "b"]
     assert len(tried) == 1
 
 
 @pytest.mark.parametrize("later", [-1, 0, 1])
 def test_rate_of_each_pod_of_a_unit_holds_although_others_of_it_may_go_faster(later: int) -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     for at in range(30):
         for pool in ("fast", "slow"):
             world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
@@ -129,17 +121,15 @@ def test_rate_of_each_pod_of_a_unit_holds_although_others_of_it_may_go_faster(la
 
 
 def test_rate_that_a_rule_is_given_later_holds_for_units_that_wait() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=0.001, burst=1))
+    world = evicting(rate=0.001, burst=1)
     for at in range(30):
         for pool in ("fast", "slow"):
             world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
     for pool in ("fast", "slow"):
         world.add(rule(pool, selector=DeviceSelector(DRIVER, pool)))
-    world.advance(1)
-    assert len(world.evicted) == 2
+    assert len(world.after(1)) == 2
     for pool, rate in (("fast", "1000"), ("slow", "1")):
         before = world.inventory.rules[pool]
         meta = structs.replace(before.meta, annotations={EVICTIONS_PER_SECOND: rate})
-        world.change(before, structs.replace(before, meta=meta))
-    world.advance(4)
-    assert len(world.evicted) == 2 + 2 * 14
+        world.edit(before, meta=meta)
+    assert len(world.after(4)) == 2 + 2 * 14

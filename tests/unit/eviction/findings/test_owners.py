@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.test_units import JOB_SET
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, PodGroup, decode_owner
@@ -18,25 +18,23 @@ from webhook.eviction.modes import Mode
 @pytest.mark.parametrize("ready", [True, False])
 def test_pods_of_other_namespaces_neither_hold_up_an_owner_nor_replace_its_pods(ready: bool) -> None:  # noqa: FBT001
     """Anybody may name the uid of an owner in another namespace."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
+    world = evicting(per_owner_unavailable=1)
     stranger = owned("stranger", namespace="other", phase="Running" if ready else "Pending")
     world.add(claim("a"), owned("a"), claim("b"), owned("b"), stranger)
     world.cluster.lingering = True
     world.add(rule())
-    world.advance(1)
-    assert len(world.evicted) == 1
+    assert len(world.after(1)) == 1
     if ready:
         world.add(owned("another", namespace="other"))
     else:
         world.advance(60)
         world.remove(world.pod(world.evicted[0]))
-    world.advance(30)
-    assert len(world.evicted) == (1 if ready else 2)
+    assert len(world.after(30)) == (1 if ready else 2)
 
 
 def test_each_evicted_pod_counts_as_missing_for_five_seconds() -> None:
     """L1: of two pods evicted at 0 s and 4 s the second one is missing until 9 s, and not until the first is not."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=2))
+    world = evicting(per_owner_unavailable=2)
     for number, seconds in enumerate((0, 4, 5, 5, 60, 60)):
         name = f"web-{number}"
         world.add(claim(name, tolerates(seconds), devices=(name,)), owned(name))
@@ -60,10 +58,8 @@ def test_only_the_controller_of_a_daemon_set_of_apps_exempts(changes: dict[str, 
     """S1: a user who may create pods can write any owner reference."""
     reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "made-up", "controller": True}
     owner = decode_owner(Reader({"metadata": {"ownerReferences": [{**reference, **changes}]}}, []))
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("agent"), pod("agent", owner=owner), rule())
-    world.advance(20)
-    assert len(world.evicted) == evicted
+    world = evicting(claim("agent"), pod("agent", owner=owner), rule())
+    assert len(world.after(20)) == evicted
 
 
 @pytest.mark.parametrize(
@@ -71,18 +67,16 @@ def test_only_the_controller_of_a_daemon_set_of_apps_exempts(changes: dict[str, 
 )
 def test_places_follow_the_mode_of_a_group(before: str, after: str, evicted: list[str]) -> None:
     """Two pods of a group that are not ready take one place of their owner, or two: two may be unavailable."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=2))
-    world.cluster.lingering = True
+    world = evicting(per_owner_unavailable=2, lingering=True)
     group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), before, None)
     world.add(group, claim("c"), owned("c"))
     for name in "ab":
         world.add(claim(name, devices=("gpu-9",)), owned(name, pod_group="ring", phase="Pending"))
     world.advance(30)
     world.worker._core.room.owner("ml/uid-rs")  # they are counted, as by a look at any pod of this owner
-    world.change(group, structs.replace(group, disruption_mode=after))
+    world.edit(group, disruption_mode=after)
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    world.advance(3600)
-    assert world.evicted == evicted
+    assert world.after(3600) == evicted
 
 
 @pytest.mark.parametrize("labels", [(), ((JOB_SET, "js"),)], ids=["by uid", "by name"])
@@ -94,9 +88,7 @@ def test_pod_goes_once_its_budget_opens_although_it_waits_for_its_owner(labels: 
     world.add(claim("a"), owned("a", gang="one", labels=labels))
     world.add(claim("d", devices=("gpu-9",)), owned("d", gang="two", ready=False, labels=labels))
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    world.advance(100)
-    assert world.evicted == []
+    assert world.after(100) == []
     world.budgets[0].allows_at, world.budgets[0].status = 0.0, 1
     world.worker.observe_budget("ml", "0")
-    world.advance(3600)
-    assert world.evicted == ["a"]
+    assert world.after(3600) == ["a"]

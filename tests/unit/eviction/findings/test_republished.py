@@ -7,11 +7,10 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from tests.unit.eviction.world import NO_BREAKER, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
-from webhook.eviction.modes import Mode
 
 Devices = dict[str, tuple["DeviceTaint", ...]]
 
@@ -23,7 +22,7 @@ def half(devices: Devices, *, name: str = "slice", generation: int = 2) -> Resou
 
 def published(*tolerations: int) -> World:
     """A pod on a device that its slice taints, in a pool of one slice."""
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world = evicting(breaker=NO_BREAKER)
     world.add(slice_of({"gpu-0": (taint(),)}), claim("pod", *[tolerates(each) for each in tolerations]), pod())
     return world
 
@@ -37,27 +36,22 @@ def test_taint_of_a_pool_that_is_not_complete_evicts_nobody_until_it_is(devices:
     assert (world.evicted, world.told("EvictionCancelled")) == ([], [])
     rest: Devices = {"gpu-1": ()} if "gpu-0" in devices else {"gpu-0": (taint(),)}
     world.add(half(rest, name="rest"))
-    world.settle()
-    assert world.evicted == ["pod"]
+    assert world.settled() == ["pod"]
 
 
 def test_taint_of_a_pool_that_is_never_completed_evicts_nobody() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
-    world.add(half({"gpu-0": (taint(),)}), claim("pod"), pod())
-    world.advance(3600)
-    assert world.evicted == []
+    world = evicting(half({"gpu-0": (taint(),)}), claim("pod"), pod(), breaker=NO_BREAKER)
+    assert world.after(3600) == []
 
 
 def test_worker_that_starts_with_such_a_pool_waits_for_it() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world = evicting(breaker=NO_BREAKER)
     world.worker.started = False
     world.add(half({"gpu-0": (taint(),)}), claim("pod"), pod())
     world.worker.start()
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     world.add(half({}, name="rest"))
-    world.settle()
-    assert world.evicted == ["pod"]
+    assert world.settled() == ["pod"]
 
 
 def test_taint_that_is_gone_from_the_complete_generation_evicts_nobody() -> None:
@@ -73,22 +67,17 @@ def test_taint_that_is_gone_from_the_complete_generation_evicts_nobody() -> None
 def test_rules_act_on_the_devices_of_such_a_pool(devices: int) -> None:
     """Or a driver that is gone would block its own drain. With a claim of two devices it makes no difference."""
     names = tuple([f"gpu-{number}" for number in range(devices)])
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
-    world.add(half({name: (taint(),) for name in names}), claim("pod", devices=names), pod())
-    world.advance(30)
-    assert world.evicted == []
+    world = evicting(half({name: (taint(),) for name in names}), claim("pod", devices=names), pod(), breaker=NO_BREAKER)
+    assert world.after(30) == []
     world.add(rule(selector=DeviceSelector(driver=DRIVER)))
-    world.advance(1)
-    assert world.evicted == ["pod"]
+    assert world.after(1) == ["pod"]
 
 
 def test_taint_that_is_due_before_a_rule_does_not_hurry_it() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world = evicting(breaker=NO_BREAKER)
     world.add(half({"gpu-0": (taint(key="health"),)}), claim("pod", tolerates(30)), pod(), rule())
-    world.advance(29)
-    assert world.evicted == []
-    world.advance(2)
-    assert world.evicted == ["pod"]
+    assert world.after(29) == []
+    assert world.after(2) == ["pod"]
 
 
 def test_request_that_waits_while_the_pool_is_published_again_is_not_sent() -> None:
@@ -101,9 +90,7 @@ def test_request_that_waits_while_the_pool_is_published_again_is_not_sent() -> N
 
 
 def test_other_members_of_a_gang_do_not_wait_for_the_pool_of_one() -> None:
-    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
-    world.add(half({"gpu-0": (taint(key="health"),)}), claim("a"), pod("a", gang="train"))
+    world = evicting(half({"gpu-0": (taint(key="health"),)}), claim("a"), pod("a", gang="train"), breaker=NO_BREAKER)
     world.add(claim("b", devices=("gpu-b",), pool="node-1"), pod("b", gang="train"))
     world.add(rule(selector=DeviceSelector(driver=DRIVER, pool="node-1")))
-    world.advance(1)
-    assert world.evicted == ["b"]
+    assert world.after(1) == ["b"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction.modes import Mode
@@ -55,8 +55,7 @@ class Forbidding(FakeCluster):
 
 def test_lasting_refusal_is_not_logged_at_each_retry(caplog: pytest.LogCaptureFixture) -> None:
     """M13: an eviction that keeps failing is logged once, and then every five minutes."""
-    world = World(Mode.REPLACEMENT, FREE, cluster=Forbidding)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), cluster=Forbidding)
     world.advance(600)
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) <= 3
 
@@ -64,7 +63,7 @@ def test_lasting_refusal_is_not_logged_at_each_retry(caplog: pytest.LogCaptureFi
 @pytest.mark.untraced
 def test_event_about_a_blocked_pod_is_renewed_each_hour() -> None:
     """L7: Events live for an hour, so a pod that is blocked for longer gets another one."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget())
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(2.5 * 3600)
@@ -74,7 +73,7 @@ def test_event_about_a_blocked_pod_is_renewed_each_hour() -> None:
 @pytest.mark.parametrize("asked", [0.0, 60.0])
 def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked: float) -> None:
     """Whatever the server asks for."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500", asked)] * 100)
     world.add(claim(), pod(), rule())
     world.advance(60)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import structs
-
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
 from webhook.admission.confirmation import Numbers
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
@@ -53,8 +51,7 @@ def reserve(world: World, *pods: Pod) -> None:
 def test_pods_of_one_claim_are_evicted_together() -> None:
     """H2: all consumers of a claim are one unit, which takes one place of `perOwnerUnavailable: 1`."""
     world = emptied(EvictionProfile())
-    world.settle()
-    assert sorted(world.evicted) == ["web-1", "web-2"]
+    assert sorted(world.settled()) == ["web-1", "web-2"]
 
 
 def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
@@ -80,8 +77,7 @@ def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> Non
     """H2: budgets come first, and a unit is evicted as a whole or not at all."""
     world = emptied(FREE)
     world.add_budget(Budget("web-1"))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
 
 
 def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
@@ -121,14 +117,12 @@ def test_replacement_that_is_seen_before_the_answer_to_the_eviction_is_of_the_ne
     world = World(Mode.DELEGATED, FREE, cluster=Faster)
     world.cluster.lingering = True
     world.add(shared(replica(1)), replica(1), rule(effect="NoSchedule", evict=True))
-    world.advance(60)
-    assert world.evicted == ["web-1", "web-2"]
+    assert world.after(60) == ["web-1", "web-2"]
 
 
 def test_claim_that_no_taint_touches_brings_no_pod_back() -> None:
     """Pods share a claim that stays allocated; what evicts them is another one, made for each."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(claim("scratch", devices=("disk",), pool="disks", consumers=()))
+    world = evicting(claim("scratch", devices=("disk",), pool="disks", consumers=()))
     world.add(pod("keeper", claims=(PodClaim("scratch-claim"),)))
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
     for name in ("p0", "p1", "p2", "p3"):
@@ -140,8 +134,7 @@ def test_claim_that_no_taint_touches_brings_no_pod_back() -> None:
 
 def test_pod_is_left_alone_for_a_claim_only_as_long_as_that_is_allocated() -> None:
     """Another claim of the pod is hit by the same taint all the time, so its plan does not change."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(shared(), rule())
+    world = evicting(shared(), rule())
     for number in range(2):
         reserve(world, replica(number))
         world.add(replica(number))
@@ -150,13 +143,10 @@ def test_pod_is_left_alone_for_a_claim_only_as_long_as_that_is_allocated() -> No
     fresh = owned("web-2", by="trainer", claims=(PodClaim(SHARED), PodClaim("web-2-claim", generated=True)))
     reserve(world, fresh)
     world.add(claim("web-2", devices=("gpu-1",)), fresh)
-    world.advance(20)
-    assert world.evicted == ["web-0", "web-1"]
+    assert world.after(20) == ["web-0", "web-1"]
     assert world.condition("rule")[1] == "ReturnsToDevice"
-    known = world.inventory.claims[f"ml/{SHARED}"]
-    world.change(known, structs.replace(known, allocation=None, reserved_for=()))
-    world.settle()
-    assert world.evicted == ["web-0", "web-1", "web-2"]
+    world.edit(world.inventory.claims[f"ml/{SHARED}"], allocation=None, reserved_for=())
+    assert world.settled() == ["web-0", "web-1", "web-2"]
 
 
 # --- claims of PodGroups ------------------------------------------------------------------------
@@ -173,22 +163,21 @@ def gang(world: World, count: int) -> None:
 
 def test_pods_whose_claim_a_pod_group_holds_are_not_evicted() -> None:
     """H2: only the end of a PodGroup frees its claim: no pod is evicted, and the condition says `HeldByPodGroup`."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     gang(world, 4)
     world.add(rule())
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert world.condition("rule")[1] == "HeldByPodGroup"
 
 
 def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     """H6: the text confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     gang(world, 8)
     confirmed = rule()
     impact = impact_of(world.inventory, confirmed.selector, Taint.of_rule(confirmed, in_tree=False), NOW)
     ceiling = ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), Confirmed(len(impact.pods), 1))
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: ceiling)
+    world = evicting(ceiling_of=lambda _: ceiling)
     gang(world, 8)
     world.add(confirmed)
     world.advance(60)
@@ -197,22 +186,19 @@ def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
 
 def test_pod_that_stays_for_its_pod_group_takes_no_other_along() -> None:
     """Evicting the rest of a group of mode `all` would free no device either."""
-    world = World(Mode.REPLACEMENT, FREE)
-    world.add(PodGroup(ObjectMeta("gang", namespace="ml", uid="uid-gang"), ALL))
+    world = evicting(PodGroup(ObjectMeta("gang", namespace="ml", uid="uid-gang"), ALL))
     reserved = claim("hit", devices=("gpu-0",), consumers=(GROUP,), owner="uid-gang", group="gang")
     world.add(reserved, pod("hit", pod_group="gang"))
     world.add(claim("beside", devices=("gpu-1",)), pod("beside", pod_group="gang"))
     world.add(rule(selector=DeviceSelector(DRIVER, None, "gpu-0")))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     assert world.condition("rule")[1] == "HeldByPodGroup"
     world.add(claim("beside", devices=("gpu-0",)))
-    world.advance(60)
-    assert world.evicted == ["beside"], "because of its own claim"
+    assert world.after(60) == ["beside"], "because of its own claim"
 
 
 def test_pod_that_joins_a_claim_during_its_last_round_goes_if_that_round_evicts_nobody() -> None:
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     first, second, third = replica(1), replica(2), replica(3)
     world.add(shared(first), first, rule())
     world.advance(1)
@@ -225,5 +211,4 @@ def test_pod_that_joins_a_claim_during_its_last_round_goes_if_that_round_evicts_
     world.cluster.while_connecting.append(join)
     world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "internal error"))
     world.add(second)
-    world.advance(60)
-    assert world.evicted == ["web-1", "web-2", "web-3"]
+    assert world.after(60) == ["web-1", "web-2", "web-3"]

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from tests.unit.eviction.world import Budget, FakeCluster, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, PodRef
@@ -24,7 +24,7 @@ PROBE_SECONDS = 5.0
 @pytest.mark.parametrize("blocked", [30, 120])
 def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked: int) -> None:
     """H1: blocked pods are parked behind their budget, and pods of another rule are evicted as soon as they are due."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.cluster.request_seconds = 0.1
     world.add_budget(Budget("blocked"))
     for number in range(blocked):
@@ -37,13 +37,12 @@ def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked:
         world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
     due = NOW + timedelta(seconds=15)
     world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=due))
-    world.advance(2)
-    assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]
+    assert sorted(world.after(2)) == [f"free-{number}" for number in range(5)]
 
 
 def test_budget_that_allows_no_eviction_is_asked_by_one_pod_at_a_time() -> None:
     """H1: a hundred pods under one budget cost one request in five seconds, and not a hundred in each."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     world.add_budget(Budget())
     for number in range(100):
         name = f"pod-{number:03}"
@@ -80,25 +79,22 @@ class Throttled(FakeCluster):
         return await super().evict(pod, grace_period_seconds)
 
 
-def test_requests_for_blocked_pods_do_not_use_up_the_limit_on_requests() -> None:
+@hurried
+async def test_requests_for_blocked_pods_do_not_use_up_the_limit_on_requests() -> None:
     """H1: with 32 evictions at the same time and a limit on requests, pods without a budget are evicted at once."""
-
-    async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), cluster=Throttled)
-        assert isinstance(world.cluster, Throttled)
-        world.cluster.throttle = Throttle(10, 20, world.clock.seconds)
-        world.add_budget(Budget("blocked"))
-        async with at_work(world):
-            for number in range(120):
-                name = f"blocked-{number:03}"
-                world.add(claim(name, devices=(name,), pool="node-1"), pod(name))
-            world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
-            await asyncio.sleep(15)
-            for number in range(5):
-                name = f"free-{number}"
-                world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
-            world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=world.clock.now()))
-            await asyncio.sleep(2)
-        assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]
-
-    hurry(test())
+    world = evicting(clock=LoopClock(), cluster=Throttled)
+    assert isinstance(world.cluster, Throttled)
+    world.cluster.throttle = Throttle(10, 20, world.clock.seconds)
+    world.add_budget(Budget("blocked"))
+    async with at_work(world):
+        for number in range(120):
+            name = f"blocked-{number:03}"
+            world.add(claim(name, devices=(name,), pool="node-1"), pod(name))
+        world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
+        await asyncio.sleep(15)
+        for number in range(5):
+            name = f"free-{number}"
+            world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
+        world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=world.clock.now()))
+        await asyncio.sleep(2)
+    assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]

@@ -13,9 +13,9 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.cluster.peer import Peer, Silence, cluster_of, run
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, FakeCluster, World
+from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.cluster import leader
@@ -24,7 +24,6 @@ from webhook.cluster.client.rest import Cluster
 from webhook.cluster.leader import RELEASE_SECONDS
 from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
-from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, PodRef, WorkerSettings, WriteFailure
 from webhook.flowcontrol.loop import Throttle
 from webhook.runtime import Stage, Stages, causes
@@ -60,7 +59,7 @@ class Busy(FakeCluster):
 
 
 def busy() -> tuple[World, Busy]:
-    world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), cluster=Busy)
+    world = evicting(clock=LoopClock(), cluster=Busy)
     assert isinstance(world.cluster, Busy)
     world.cluster.throttle = Throttle(100, 200, world.clock.seconds)
     return world, world.cluster
@@ -72,18 +71,15 @@ async def seconds_to_stop(world: World) -> float:
     return world.clock.seconds() - before
 
 
-def test_eviction_that_waits_for_its_turn_does_not_delay_the_end() -> None:
+@hurried
+async def test_eviction_that_waits_for_its_turn_does_not_delay_the_end() -> None:
     """M11: an eviction that waits for the rate limit is dropped at SIGTERM, however long the wait would be."""
-
-    async def test() -> None:
-        world, server = busy()
-        server.throttle.pause(30)
-        async with at_work(world):
-            world.add(claim("pod"), pod("pod"), rule())
-            await asyncio.sleep(0.5)
-            assert await seconds_to_stop(world) <= STOP_SECONDS
-
-    hurry(test())
+    world, server = busy()
+    server.throttle.pause(30)
+    async with at_work(world):
+        world.add(claim("pod"), pod("pod"), rule())
+        await asyncio.sleep(0.5)
+        assert await seconds_to_stop(world) <= STOP_SECONDS
 
 
 async def change_six_rules(world: World) -> None:
@@ -95,50 +91,41 @@ async def change_six_rules(world: World) -> None:
     world.remove(*pods)
 
 
-def test_last_conditions_are_written_in_bounded_time() -> None:
+@hurried
+async def test_last_conditions_are_written_in_bounded_time() -> None:
     """M11: the last conditions of six rules are written at the same time, and for five seconds at most."""
-
-    async def test() -> None:
-        world, server = busy()
-        async with at_work(world):
-            await change_six_rules(world)
-            server.answer_seconds = 10.0
-            assert await seconds_to_stop(world) <= CONDITION_SECONDS + 1
-
-    hurry(test())
+    world, server = busy()
+    async with at_work(world):
+        await change_six_rules(world)
+        server.answer_seconds = 10.0
+        assert await seconds_to_stop(world) <= CONDITION_SECONDS + 1
 
 
-def test_last_conditions_are_written_side_by_side() -> None:
+@hurried
+async def test_last_conditions_are_written_side_by_side() -> None:
     """M11: those that are answered in time are all written, however many there are."""
-
-    async def test() -> None:
-        world, server = busy()
-        async with at_work(world):
-            await change_six_rules(world)
-            server.answer_seconds = 4.0
-            assert await seconds_to_stop(world) < CONDITION_SECONDS
-        reasons = {world.condition(f"rule-{number}")[1] for number in range(6)}
-        assert reasons == {"NothingToDo"}
-
-    hurry(test())
+    world, server = busy()
+    async with at_work(world):
+        await change_six_rules(world)
+        server.answer_seconds = 4.0
+        assert await seconds_to_stop(world) < CONDITION_SECONDS
+    reasons = {world.condition(f"rule-{number}")[1] for number in range(6)}
+    assert reasons == {"NothingToDo"}
 
 
 @pytest.mark.parametrize(("eviction_seconds", "stop_seconds"), [(3.0, 2.5), (60.0, STOP_SECONDS)])
-def test_eviction_in_flight_is_waited_for_but_not_for_ever(eviction_seconds: float, stop_seconds: float) -> None:
+@hurried
+async def test_eviction_in_flight_is_waited_for_but_not_for_ever(eviction_seconds: float, stop_seconds: float) -> None:
     """M11: a request that was sent may finish, so that its pod is counted, within the time of one request."""
-
-    async def test() -> None:
-        world, server = busy()
-        server.eviction_seconds = eviction_seconds
-        async with at_work(world):
-            world.add(claim("pod"), pod("pod"), rule())
-            await asyncio.sleep(0.5)
-            assert await seconds_to_stop(world) == pytest.approx(stop_seconds, abs=0.1)
-            done = eviction_seconds < STOP_SECONDS
-            assert world.evicted == (["pod"] if done else [])
-            assert world.condition("rule")[1] == ("Waiting" if done else "Evicting")
-
-    hurry(test())
+    world, server = busy()
+    server.eviction_seconds = eviction_seconds
+    async with at_work(world):
+        world.add(claim("pod"), pod("pod"), rule())
+        await asyncio.sleep(0.5)
+        assert await seconds_to_stop(world) == pytest.approx(stop_seconds, abs=0.1)
+        done = eviction_seconds < STOP_SECONDS
+        assert world.evicted == (["pod"] if done else [])
+        assert world.condition("rule")[1] == ("Waiting" if done else "Evicting")
 
 
 def test_whole_end_fits_into_the_time_that_a_pod_has() -> None:
@@ -172,31 +159,28 @@ def test_lease_is_given_back_in_bounded_time(monkeypatch: pytest.MonkeyPatch, ca
 # --- without the lease ----------------------------------------------------------------------------
 
 
-def test_worker_that_lost_its_lease_does_not_wait_and_writes_nothing() -> None:
+@hurried
+async def test_worker_that_lost_its_lease_does_not_wait_and_writes_nothing() -> None:
     """M1: what it has sent is sent; another worker writes conditions and takes rules back now."""
-
-    async def test() -> None:
-        world, server = busy()
-        server.eviction_seconds = 60.0
-        expires = format_time(NOW + timedelta(seconds=20))
-        async with at_work(world):
-            world.add(claim("pod"), pod("pod"), rule())
-            world.add(rule("old", effect="NoSchedule", annotations={EXPIRES_AT: expires}))
-            await asyncio.sleep(10)
-            server.writes.clear()
-            world.leads = False
-            world.add(rule("new"))
-            await asyncio.sleep(60)
-            assert await seconds_to_stop(world) < 0.001
-        assert server.writes == []
-        assert world.inventory.rules["old"].taint.effect == "NoSchedule"
-
-    hurry(test())
+    world, server = busy()
+    server.eviction_seconds = 60.0
+    expires = format_time(NOW + timedelta(seconds=20))
+    async with at_work(world):
+        world.add(claim("pod"), pod("pod"), rule())
+        world.add(rule("old", effect="NoSchedule", annotations={EXPIRES_AT: expires}))
+        await asyncio.sleep(10)
+        server.writes.clear()
+        world.leads = False
+        world.add(rule("new"))
+        await asyncio.sleep(60)
+        assert await seconds_to_stop(world) < 0.001
+    assert server.writes == []
+    assert world.inventory.rules["old"].taint.effect == "NoSchedule"
 
 
 def test_stage_of_a_worker_that_lost_its_lease_writes_no_last_conditions(tmp_path: Path) -> None:
     """M1: a worker that ends because it lost its lease writes no conditions."""
-    world = World(Mode.REPLACEMENT, FREE)
+    world = evicting()
     waits = pod("pod")
     world.add(claim("pod", tolerates(3600)), waits, rule())
     world.advance(20)
@@ -239,49 +223,46 @@ class OneLease:
     update = create
 
 
-def test_eviction_in_flight_is_cut_off_before_another_worker_can_lead() -> None:
+@hurried
+async def test_eviction_in_flight_is_cut_off_before_another_worker_can_lead() -> None:
     """L11: or the limits would be exceeded by what two workers send. `spare`: for what the next one sees late."""
     spare_seconds = 2.0
+    world, server = busy()
+    server.eviction_seconds = 60.0
+    lease = OneLease()
+    settings = leader.LeaderSettings(namespace="ns", name="evict")
+    clock = asyncio.get_running_loop().time
+    leadership = leader.Leadership(
+        cast("Cluster", lease), settings, identity="a", now=lambda: NOW, random=lambda: 0.0, clock=clock
+    )
+    ended: list[float] = []
 
-    async def test() -> None:
-        world, server = busy()
-        server.eviction_seconds = 60.0
-        lease = OneLease()
-        settings = leader.LeaderSettings(namespace="ns", name="evict")
-        clock = asyncio.get_running_loop().time
-        leadership = leader.Leadership(
-            cast("Cluster", lease), settings, identity="a", now=lambda: NOW, random=lambda: 0.0, clock=clock
-        )
-        ended: list[float] = []
+    async def evict() -> None:
+        try:
+            await world.worker.run()
+        finally:
+            ended.append(clock())
 
-        async def evict() -> None:
-            try:
-                await world.worker.run()
-            finally:
-                ended.append(clock())
+    async def stop() -> None:
+        world.leads = leadership.holds
+        await world.worker.stop()
 
-        async def stop() -> None:
-            world.leads = leadership.holds
-            await world.worker.stop()
+    async def acquired() -> None:
+        await leadership.acquired.wait()
 
-        async def acquired() -> None:
-            await leadership.acquired.wait()
+    async def cut() -> None:
+        world.add(claim("pod"), pod("pod"), rule())
+        await asyncio.sleep(7)
+        lease.cut_off = True
 
-        async def cut() -> None:
-            world.add(claim("pod"), pod("pod"), rule())
-            await asyncio.sleep(7)
-            lease.cut_off = True
-
-        stages = [
-            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
-            Stage(name="worker", work=evict, start=cut, stop=stop),
-        ]
-        with pytest.raises(BaseExceptionGroup) as lost:
-            await Stages(stages).run()
-        assert [type(each) for each in causes(lost.value)] == [leader.LeadershipLost]
-        assert lease.lease is not None
-        assert len(ended) == 1
-        assert ended[0] <= lease.renewed_at + settings.lease_seconds - spare_seconds
-        assert (server.evictions_begun, world.evicted) == (1, [])
-
-    hurry(test())
+    stages = [
+        Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
+        Stage(name="worker", work=evict, start=cut, stop=stop),
+    ]
+    with pytest.raises(BaseExceptionGroup) as lost:
+        await Stages(stages).run()
+    assert [type(each) for each in causes(lost.value)] == [leader.LeadershipLost]
+    assert lease.lease is not None
+    assert len(ended) == 1
+    assert ended[0] <= lease.renewed_at + settings.lease_seconds - spare_seconds
+    assert (server.evictions_begun, world.evicted) == (1, [])

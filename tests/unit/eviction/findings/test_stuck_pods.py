@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, taint
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import Progress
 from webhook.eviction.modes import Mode
@@ -35,8 +35,7 @@ def stuck(profile: EvictionProfile, count: int = 10) -> World:
 def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> None:
     """H4: after its grace period and `stuckAfter` (5m) a pod on a dead node takes no place of another one."""
     world = stuck(LIMITS[limit])
-    world.advance(3600)
-    assert len(world.evicted) == 10
+    assert len(world.after(3600)) == 10
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -87,7 +86,7 @@ def test_rule_that_was_idle_for_long_is_limited_only_after_the_same_time() -> No
     world.add(claim("other", devices=("other-0",)), pod("other"), idle)
     world.advance(120)
     known = world.inventory.rules["other"]
-    world.change(known, structs.replace(known, taint=taint(), generation=known.generation + 1))
+    world.edit(known, taint=taint(), generation=known.generation + 1)
     asyncio.run(status.sync("other"))
     assert not status._stalled(status._state_of(idle), limited, 0)
     world.advance(25)
@@ -125,8 +124,7 @@ def test_pods_that_wait_are_counted_by_what_they_wait_for(limit: str, why: str) 
 
 def test_age_of_the_oldest_pod_that_is_due_is_a_metric() -> None:
     """H4: gauge `oldest_due_seconds` grows while a pod that is due waits, whatever it waits for."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
-    world.cluster.lingering = True
+    world = evicting(overall=1, lingering=True)
     for name in ("one", "two"):
         world.add(claim(name, devices=(name,)), pod(name))
     world.add(rule())

@@ -37,11 +37,9 @@ def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile,
     for number in range(6):
         world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
     world.add(rule())
-    world.advance(30)
-    assert len(world.evicted) == 2
+    assert len(world.after(30)) == 2
     world.change_policy(after)
-    world.advance(1)
-    assert len(world.evicted) == 6
+    assert len(world.after(1)) == 6
 
 
 def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() -> None:
@@ -56,11 +54,9 @@ def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() ->
     for number in range(3):
         world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
     world.add(rule())
-    world.advance(1)
-    assert world.evicted == ["pod-0"]
+    assert world.after(1) == ["pod-0"]
     world.relabel("ml", tier="production")
-    world.advance(600)
-    assert world.evicted == ["pod-0"]
+    assert world.after(600) == ["pod-0"]
 
 
 LIMITS: list[dict[str, Any]] = [
@@ -78,8 +74,7 @@ def six_of_which_two_went(*profiles: EvictionProfile, tier: str = "") -> World:
     for number in range(6):
         world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
     world.add(rule())
-    world.advance(30)
-    assert len(world.evicted) == 2
+    assert len(world.after(30)) == 2
     return world
 
 
@@ -88,8 +83,7 @@ def test_pods_that_wait_get_another_profile_with_other_labels_of_their_namespace
     production = NamespaceMatch(labels=(("tier", "production"),))
     world = six_of_which_two_went(structs.replace(FREE, namespaces=production, **limit), FREE, tier="production")
     world.relabel("ml", tier="batch")
-    world.advance(1)
-    assert len(world.evicted) == 6
+    assert len(world.after(1)) == 6
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
@@ -97,17 +91,15 @@ def test_pods_that_wait_get_another_profile_with_other_labels_of_their_own(limit
     urgent = structs.replace(FREE, pod_labels=LabelMatch((("urgent", "yes"),)))
     world = six_of_which_two_went(urgent, structs.replace(FREE, **limit))
     for each in [each for each in world.inventory.pods.values() if not each.deleting]:
-        world.change(each, structs.replace(each, labels=(("urgent", "yes"),)))
-    world.advance(1)
-    assert len(world.evicted) == 6
+        world.edit(each, labels=(("urgent", "yes"),))
+    assert len(world.after(1)) == 6
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
 def test_pods_that_wait_go_by_the_only_profile_that_is_left(limit: dict[str, Any]) -> None:
     world = six_of_which_two_went(structs.replace(FREE, priority_at_most=-1), structs.replace(FREE, **limit))
     world.change_policy(FREE)
-    world.advance(1)
-    assert len(world.evicted) == 6
+    assert len(world.after(1)) == 6
 
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
@@ -123,8 +115,7 @@ def test_pod_of_one_profile_does_not_keep_back_a_pod_of_another(limit: str) -> N
     world.advance(5)
     for name in world.evicted[:2]:
         world.remove(world.pod(name))
-    world.advance(60)
-    assert "high-2" in world.evicted
+    assert "high-2" in world.after(60)
 
 
 # --- another state of the owner -----------------------------------------------------------------
@@ -136,8 +127,7 @@ def waiting(profile: EvictionProfile) -> World:
     pending = owned("pending", node_name="", phase="Pending", ready=False)
     world.add(claim("pending", devices=()), pending, claim("web-1"), owned("web-1"))
     world.add(rule(selector=DeviceSelector(driver=DRIVER, pool=POOL)))
-    world.advance(60)
-    assert world.evicted == []
+    assert world.after(60) == []
     return world
 
 
@@ -145,9 +135,8 @@ def test_pod_that_fails_while_it_waits_is_evicted() -> None:
     """H5: a pod that is not Ready is missing already, so the limit of its owner holds it back no longer."""
     world = waiting(ONE_OF_OWNER)
     web = world.pod("web-1")
-    world.change(web, structs.replace(web, ready=False))
-    world.advance(60)
-    assert world.evicted == ["web-1"]
+    world.edit(web, ready=False)
+    assert world.after(60) == ["web-1"]
 
 
 def test_owner_that_grows_may_miss_more_pods() -> None:
@@ -155,16 +144,14 @@ def test_owner_that_grows_may_miss_more_pods() -> None:
     world = waiting(structs.replace(FREE, per_owner_unavailable=Share(50)))
     for number in range(2, 8):
         world.add(claim(f"web-{number}", devices=("other",), pool="clean"), owned(f"web-{number}"))
-    world.advance(60)
-    assert world.evicted == ["web-1"]
+    assert world.after(60) == ["web-1"]
 
 
 def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> None:
     """M14: a pod with a budget is not counted for its owner, also when the budget came after the pod was planned."""
     world = waiting(ONE_OF_OWNER)
     world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0))
-    world.advance(60)
-    assert world.evicted == ["web-1"]
+    assert world.after(60) == ["web-1"]
 
 
 # --- anything -----------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Turmoil:
         for _ in range(20):
             unready = [each for each in world.inventory.pods.values() if not each.ready]
             for each in unready:
-                world.change(each, structs.replace(each, ready=True))
+                world.edit(each, ready=True)
             world.advance(QUIET_SECONDS)
             world.remove(*[each for each in world.inventory.pods.values() if each.deleting])
         made, pods = worker._core.plan, world.inventory.pods
@@ -126,7 +126,7 @@ class Turmoil:
             fresh = pod(name, namespace=namespace, priority=draw.choice([0, 0, 5]), **links)
         if shared is not None:
             consumer = Consumer("", "pods", name, fresh.meta.uid)
-            self.world.change(shared, structs.replace(shared, reserved_for=(*(shared.reserved_for or ()), consumer)))
+            self.world.edit(shared, reserved_for=(*(shared.reserved_for or ()), consumer))
             self.world.add(fresh)
             return
         self.world.add(claim(name, *tolerations, devices=(f"gpu-{self._serial % 4}",), namespace=namespace), fresh)
@@ -158,7 +158,7 @@ class Turmoil:
         key = self._some_pod()
         if key is not None:
             known = self.world.inventory.pods[key]
-            self.world.change(known, structs.replace(known, ready=not known.ready))
+            self.world.edit(known, ready=not known.ready)
 
     def _rule_comes(self) -> None:
         draw = self._draw

@@ -12,7 +12,7 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.plan.taking import InLine, room_of
 from tests.unit.eviction.plan.test_gates import FREE, Here, crowd
-from tests.unit.eviction.world import Budget, World
+from tests.unit.eviction.world import Budget, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import DisruptionBudget
 from webhook.api.rules import DeviceSelector
@@ -103,18 +103,15 @@ def filled(line: Line, units: Iterable[Unit], room: Room) -> Line:
 
 def test_later_wave_of_a_gang_shares_the_place_of_the_first() -> None:
     """It found no room before the first one did."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, gang_window_seconds=0.0))
-    world.cluster.lingering = True
+    world = evicting(overall=1, gang_window_seconds=0.0, lingering=True)
     devices = {"other": "gpu-0", "first": "gpu-1", "second": "gpu-2"}
     for number, (name, device) in enumerate(devices.items()):
         world.add(claim(name, devices=(device,)), pod(name, gang="" if name == "other" else "ring"))
         added = NOW - timedelta(seconds=300 - number)
         world.add(rule(name, selector=DeviceSelector(device=device), added=added))
-    world.advance(5)
-    assert world.evicted == ["other"]
+    assert world.after(5) == ["other"]
     world.remove(world.pod("other"))
-    world.advance(5)
-    assert world.evicted == ["other", "first", "second"]
+    assert world.after(5) == ["other", "first", "second"]
 
 
 def test_budget_that_allows_a_pod_lets_it_go_although_its_owner_misses_others() -> None:
@@ -124,9 +121,7 @@ def test_budget_that_allows_a_pod_lets_it_go_although_its_owner_misses_others() 
     world.add(claim("a"), owned("a"), claim("z", devices=("gpu-1",)), owned("z", ready=False))
     world.add_budget(Budget("a", status=0))
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    world.advance(60)
-    assert not world.evicted
+    assert not world.after(60)
     world.budgets[0].status, world.budgets[0].allows_at = 1, 0.0
     world.worker.observe_budget("ml", "0")
-    world.settle()
-    assert world.evicted == ["a"]
+    assert world.settled() == ["a"]

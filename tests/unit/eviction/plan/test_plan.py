@@ -117,10 +117,7 @@ def test_hold_that_would_end_after_the_calendar_does_not_end_before() -> None:
 def test_request_under_way_stays_in_the_plan_after_another_pod_of_its_group_was_evicted() -> None:
     here = Here(RING, claim("a"), pod("a", pod_group="ring", deleting=True), member("asked"), member("late"))
     place = "PodGroup ml/ring "
-    taken = {
-        "uid-a": Taken("ml/a", "ml", place, 1, granted=True),
-        "uid-asked": Taken("ml/asked", "ml", place, 1),
-    }
+    taken = {"uid-a": Taken("ml/a", "ml", place, 1, granted=True), "uid-asked": Taken("ml/asked", "ml", place, 1)}
     made = planned(here, Ledger(taken=taken))
     assert reasons(made) == {"asked": "TAKEN"}
     assert made.rules["uid-rule"].pods == 1
