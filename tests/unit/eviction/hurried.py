@@ -61,10 +61,20 @@ def hurry(test: Coroutine[Any, Any, None]) -> None:
 
 def hurried(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """A test that runs on such a loop."""
+    return _run_by(hurry, test)
 
+
+def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs on a loop as it is, as it counts turns, or looks at the time."""
+    return _run_by(asyncio.run, test)
+
+
+def _run_by(
+    runner: Callable[[Coroutine[Any, Any, None]], None], test: Callable[..., Coroutine[Any, Any, None]]
+) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **fields: Any) -> None:
-        hurry(test(*args, **fields))
+        runner(test(*args, **fields))
 
     return run
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.hurried import LoopClock, at_work, hurried
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried, looped
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, tolerates
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
@@ -146,7 +146,7 @@ async def impatient(world: World) -> None:
         await asyncio.sleep(0)
 
 
-@hurried
+@looped
 async def test_nobody_goes_and_nothing_is_said_before_all_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many pods the first to go is the one of the lowest priority, in whatever order they were looked at."""
     monkeypatch.setattr(controller, "TimeSlice", lambda clock: TimeSlice(0.0005, clock))
@@ -173,7 +173,7 @@ async def test_nobody_goes_and_nothing_is_said_before_all_is_decided(monkeypatch
     assert counted in (MANY, MANY + 1)  # the one that went is among them, or not any more
 
 
-@hurried
+@looped
 async def test_rule_is_not_called_done_while_somebody_may_have_come() -> None:
     """Counting takes turns with the rest, and who comes meanwhile is not counted."""
     world = evicting()
@@ -202,7 +202,7 @@ def test_rate_that_changes_moves_everybody_in_line() -> None:
     assert len(world.after(2.5)) >= 200
 
 
-@hurried
+@looped
 async def test_leader_that_stops_decides_what_is_left_and_says_it() -> None:
     world = evicting()
     for number in range(MANY):
@@ -377,7 +377,7 @@ def test_taking_a_pod_is_no_look_at_all_owners_whose_pods_wait(monkeypatch: pyte
     assert looks.at_limits < MANY / 4
 
 
-@hurried
+@looped
 async def test_line_that_nobody_may_leave_is_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each owner has a limit of its own, and all are closed."""
     world, looks = owners_of_two(structs.replace(FREE, per_owner_unavailable=0)), Looks(monkeypatch)

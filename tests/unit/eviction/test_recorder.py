@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.builders import NOW
-from tests.unit.eviction.hurried import hurried
+from tests.unit.eviction.hurried import looped
 from tests.unit.eviction.objects import rule
 from tests.unit.eviction.world import World, evicting
 from webhook.api.meta import ObjectMeta
@@ -30,7 +30,7 @@ def dropped(world: World) -> float | None:
     return world.deps.metrics.registry.get_sample_value(DROPPED)
 
 
-@hurried
+@looped
 async def test_events_that_wait_at_the_end_are_written() -> None:
     """Also the one that was being written, once more: whether it came to be nobody knows."""
     world = evicting()
@@ -57,7 +57,7 @@ async def test_events_that_wait_at_the_end_are_written() -> None:
     assert dropped(world) == 0
 
 
-@hurried
+@looped
 async def test_events_of_a_worker_that_lost_its_lease_are_dropped_and_counted() -> None:
     world = evicting()
     recorder = EvictionRecorder(world.deps)
@@ -68,7 +68,7 @@ async def test_events_of_a_worker_that_lost_its_lease_are_dropped_and_counted() 
     assert (world.cluster.events, dropped(world)) == ([], 3)
 
 
-@hurried
+@looped
 async def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     world = evicting(flush_seconds=0.01)
     recorder, write = EvictionRecorder(world.deps), world.cluster.write_event

@@ -12,7 +12,7 @@ import uvloop
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.hurried import LoopClock, at_work, hurried, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried, hurry, looped
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.meta import format_time
@@ -164,7 +164,7 @@ def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
-@hurried
+@looped
 async def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """M2: a leader on a machine that was suspended for longer than its lease leads no more when it wakes up."""
     lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
