@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -71,6 +71,28 @@ def pod(name: str = "pod", **fields: Any) -> Pod:
 
 def owned(name: str, by: str = "rs", kind: str = "ReplicaSet", **fields: Any) -> Pod:
     return pod(name, owner=Owner(kind, by, f"uid-{by}"), **fields)
+
+
+def using(
+    *names: str,
+    make: Callable[..., Pod] = pod,
+    on: str = "gpu-0",
+    pool: str = POOL,
+    after: int | None = None,
+    **fields: Any,
+) -> list[ResourceClaim | Pod]:
+    """Pods with these fields and a claim each. `on`: their device, in which `{}` is the name of the pod.
+
+    `after`: how many seconds they tolerate each taint.
+    """
+    tolerations = () if after is None else (tolerates(after),)
+    made = [(claim(name, *tolerations, devices=(on.format(name),), pool=pool), make(name, **fields)) for name in names]
+    return [each for pair in made for each in pair]
+
+
+def crowd(count: int, **fields: Any) -> list[ResourceClaim | Pod]:
+    """So many pods with a device each; the devices are named after them."""
+    return using(*[f"pod-{number:03}" for number in range(count)], on="{}", **fields)
 
 
 def rule(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import (
@@ -91,8 +91,18 @@ def fill(world: World, *numbers: int, pods: int = 2, start: int = 0) -> None:
             world.add(claim(name, pool=f"node-{number}", devices=(f"gpu-{at}",)), pod(name))
 
 
-def limited(limit: int, texts: Mapping[str, int] | None = None, mode: Mode = Mode.REPLACEMENT, **fields: Any) -> World:
-    """A worker with a limit on pods; texts that count allow other numbers in all, on patches as on rules."""
+def limited(
+    limit: int,
+    texts: Mapping[str, int] | None = None,
+    mode: Mode = Mode.REPLACEMENT,
+    *,
+    pools: Iterable[int] = (),
+    **fields: Any,
+) -> World:
+    """A worker with a limit on pods; texts that count allow other numbers in all, on patches as on rules.
+
+    In each of the pools two devices are in use.
+    """
     known = {} if texts is None else texts
 
     def ceiling(meta: ObjectMeta, each: DeviceTaintRule) -> Ceiling:
@@ -101,13 +111,14 @@ def limited(limit: int, texts: Mapping[str, int] | None = None, mode: Mode = Mod
             return Ceiling(known[text])
         return Ceiling(limit, confirmed=False, softened=each.softened)
 
-    return World(
-        mode,
-        FREE,
+    world = evicting(
+        mode=mode,
         ceiling_of=lambda each: ceiling(each.meta, each),
         patch_ceiling_of=lambda each, whole: ceiling(ObjectMeta() if whole is None else whole.meta, each),
         **fields,
     )
+    fill(world, *pools)
+    return world
 
 
 def stopped(world: World, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World, evicting
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import Going, Unit
@@ -312,9 +312,7 @@ def test_unit_that_its_budget_allows_as_a_whole_goes_beside_four_requests() -> N
 def test_budget_that_allows_fewer_than_belong_together_is_named(status: int | None, allowed: int | None) -> None:
     world = evicting()
     world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0, status=status))
-    for name in ("other", "web-0", "web-1"):
-        world.add(claim(name), pod(name, gang="ring"))
-    world.add(rule())
+    world.add(*using("other", "web-0", "web-1", gang="ring"), rule())
     world.advance(20)
     words = f"budget 0 allows {allowed} of 2 evictions that belong together"
     assert len([event for event in world.cluster.events if words in event.text]) == (0 if allowed is None else 3)

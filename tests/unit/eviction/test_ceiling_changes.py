@@ -39,8 +39,7 @@ from webhook.eviction.ports import Ceiling
 
 def test_rules_that_replace_others_take_over_what_was_counted() -> None:
     """Otherwise a patch would start from zero whenever its expansion changes."""
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0))
     assert len(world.after(20)) == 2
     world.add(part(1, name="other"))
@@ -52,8 +51,7 @@ def test_rules_that_replace_others_take_over_what_was_counted() -> None:
 
 
 def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0))
     world.advance(20)
     drop(world, name_of(0))
@@ -66,8 +64,7 @@ def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
 
 
 def test_patch_that_is_stopped_and_loses_all_rules_is_judged_again_with_the_next() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     world.advance(20)
     drop(world, name_of(0), name_of(1))
@@ -104,16 +101,14 @@ def test_patch_that_has_rules_again_is_not_forgotten_for_others() -> None:
 
 
 def test_new_leader_adds_up_what_the_rules_have_written() -> None:
-    world = limited(6)
-    fill(world, 0, 1)
+    world = limited(6, pools=(0, 1))
     world.add(part(0, conditions=(counted(3), counted(1, COUNTED_PODS))), part(1, conditions=(counted(2),)))
     world.advance(20)
     assert stopped(world, name_of(0)) == f"{TOGETHER} 7 pods, the limit is 6 and nothing was confirmed; 3 pods evicted"
 
 
 def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_change() -> None:
-    world = limited(3)
-    fill(world, 0, 1, 2)
+    world = limited(3, pools=(0, 1, 2))
     world.add(*[part(number) for number in range(3)])
     world.advance(20)
     drop(world, name_of(2))
@@ -125,8 +120,7 @@ def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_chan
 
 
 def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     world.advance(20)
     world.edit(world.rule(name_of(1)), selector=DeviceSelector(DRIVER, "node-9"))
@@ -135,8 +129,7 @@ def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
 
 
 def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     world.advance(20)
     world.worker.replan_all()
@@ -148,8 +141,7 @@ def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
 
 
 def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> None:
-    world = limited(9)
-    fill(world, 0)
+    world = limited(9, pools=(0,))
     world.add(part(0), part(1))
     world.advance(60)
     assert not [each for each in world.inventory.rules[name_of(1)].conditions if each.type == COUNTED_PODS]
@@ -191,8 +183,7 @@ def test_limit_that_is_raised_holds_at_once_for_all_rules() -> None:
 
 def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() -> None:
     """The guard does not judge labels, and each rule would have the whole limit for itself."""
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     world.advance(20)
     for number in range(2):
@@ -202,8 +193,7 @@ def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() ->
 
 @pytest.mark.parametrize("known_before", [True, False])
 def test_marks_of_a_patch_that_would_not_write_it_do_not_take_a_rule_out_of_its_own(known_before: bool) -> None:  # noqa: FBT001
-    world = limited(3, {"many": 9})
-    fill(world, 0, 1)
+    world = limited(3, {"many": 9}, pools=(0, 1))
     if known_before:
         world.set_patch(patch())
     world.add(part(0), part(1))
@@ -228,8 +218,7 @@ def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_
 
 @pytest.mark.parametrize("origin", [of_patch(rule(), "made-up").origin, for_hardware(rule(), "made-up").origin])
 def test_marks_of_what_does_not_exist_do_not_take_a_rule_out_of_its_patch(origin: RuleOrigin) -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     world.advance(20)
     world.edit(world.rule(name_of(0)), origin=origin)
@@ -266,8 +255,7 @@ def test_only_a_patch_that_was_judged_as_a_whole_resets_the_count(
 
 
 def test_count_is_written_to_a_rule_that_evicts_no_pod_as_well() -> None:
-    world = limited(9)
-    fill(world, 0)
+    world = limited(9, pools=(0,))
     world.add(part(0), part(1, effect="NoSchedule"))
     world.advance(60)
     drop(world, name_of(0))
@@ -298,8 +286,7 @@ def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothin
 @pytest.mark.parametrize("confirmed", [True, False], ids=["by a text", "by time, as it is narrower"])
 @hurried
 async def test_worker_is_woken_when_a_stop_ends(*, confirmed: bool) -> None:
-    world = limited(3, {"one": 9}, clock=LoopClock())
-    fill(world, 0, 1)
+    world = limited(3, {"one": 9}, clock=LoopClock(), pools=(0, 1))
     world.add(part(0), part(1))
     async with at_work(world):
         await asyncio.sleep(20)
@@ -345,8 +332,7 @@ def test_condition_of_a_rule_whose_stop_ends_waits_for_the_next_plan() -> None:
 
 def test_stopped_patch_of_one_rule_goes_on_at_once_when_that_is_narrowed() -> None:
     """There are no others that have to change as well."""
-    world = limited(1)
-    fill(world, 0)
+    world = limited(1, pools=(0,))
     world.add(part(0))
     world.advance(20)
     assert stopped(world, name_of(0))
@@ -370,8 +356,7 @@ def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
 def test_stop_is_logged_for_a_rule_that_is_there(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
     """The worker has not heard yet that the first one is gone."""
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     known = world.inventory.rules[name_of(0)]
     world.inventory.apply(known, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.slow import UNSURE
-from tests.unit.eviction.world import FakeCluster, evicting
+from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule, counted_pods
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
@@ -225,3 +226,31 @@ def test_pod_that_stands_undeleted_counts_once_although_its_second_eviction_gets
     world.edit(world.pod("b"), hold=None)
     assert world.after(60) == ["b"]
     assert world.condition("rule")[2] == "2 pods evicted"
+
+
+def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_anew() -> None:
+    """M8: a rule that moved to another node may evict 45 pods there, also under a new leader."""
+
+    def world_with(*names: str) -> World:
+        world = evicting(ceiling_of=lambda _: Ceiling(50, None, confirmed=False))
+        for name in names:
+            for number in range(45):
+                pod_name = f"{name}-{number}"
+                world.add(claim(pod_name, devices=(f"gpu-{number}",), pool=name), pod(pod_name))
+        return world
+
+    first = world_with("node-1", "node-2")
+    first.add(rule(selector=DeviceSelector(driver=DRIVER, pool="node-1")))
+    first.advance(60)
+    known = first.inventory.rules["rule"]
+    later = structs.replace(known.taint, time_added=NOW + timedelta(days=1))
+    moved = structs.replace(
+        known, selector=DeviceSelector(driver=DRIVER, pool="node-2"), taint=later, generation=known.generation + 1
+    )
+    first.change(known, moved)
+    first.advance(60)
+    assert first.condition("rule")[1] == "Waiting"
+    second = world_with("node-2")
+    second.add(first.inventory.rules["rule"])
+    second.advance(60)
+    assert second.condition("rule")[1] == "Waiting"

@@ -50,8 +50,7 @@ from webhook.inventory.targets import rule_name
 
 
 def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_eviction() -> None:
-    world = limited(5)
-    fill(world, 0, 1, 2)
+    world = limited(5, pools=(0, 1, 2))
     world.add(*[part(number) for number in range(3)])
     assert world.after(60) == []
     for number in range(3):
@@ -61,16 +60,14 @@ def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_e
 
 
 def test_rules_of_a_patch_at_the_limit_evict_all_pods() -> None:
-    world = limited(6)
-    fill(world, 0, 1, 2)
+    world = limited(6, pools=(0, 1, 2))
     world.add(*[part(number) for number in range(3)])
     assert len(world.after(60)) == 6
 
 
 def test_rules_that_were_judged_one_by_one_do_not_count_together() -> None:
     """Those of two patches, and those of other authors."""
-    world = limited(2)
-    fill(world, 0, 1, 2, 3)
+    world = limited(2, pools=(0, 1, 2, 3))
     half = RuleOrigin(PATCH, "uid-firmware", patch=True)
     label_of_another = structs.replace(half, of_patch="uid-other")
     marks = (RuleOrigin(of_patch="uid-firmware"), half, label_of_another)
@@ -81,8 +78,7 @@ def test_rules_that_were_judged_one_by_one_do_not_count_together() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
 def test_softened_patch_whose_rules_come_one_by_one_stops_after_at_most_the_limit(order: tuple[int, ...]) -> None:
-    world = limited(5, mode=Mode.DELEGATED)
-    fill(world, 0, 1, 2, 3)
+    world = limited(5, mode=Mode.DELEGATED, pools=(0, 1, 2, 3))
     for number in order:
         world.add(part(number, softened=True))
         world.advance(20)
@@ -96,8 +92,7 @@ def test_softened_patch_whose_rules_come_one_by_one_stops_after_at_most_the_limi
 
 def test_pod_that_two_rules_of_a_patch_hit_counts_once() -> None:
     """While it is pending, and once it is evicted."""
-    world = limited(4)
-    fill(world, 0)
+    world = limited(4, pools=(0,))
     world.add(part(0), part(0, name="again", key="example.com/other"))
     assert len(world.after(60)) == 2
     assert [world.condition(name, EVICTED_PODS)[2] for name in (name_of(0), "again")] == ["2", "2"]
@@ -152,8 +147,7 @@ def test_limit_of_a_taint_that_evicts_no_pod_stops_nothing() -> None:
 
 
 def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
-    world = limited(3)
-    fill(world, 0, 1, 2)
+    world = limited(3, pools=(0, 1, 2))
     world.add(part(0), part(1))
     world.advance(20)
     world.add(part(2))
@@ -163,8 +157,7 @@ def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
 
 
 def test_pod_under_another_rule_goes_although_its_patch_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1), rule("narrow", selector=DeviceSelector(DRIVER, "node-0", "gpu-0")))
     with caplog.at_level(logging.ERROR):
         world.advance(20)
@@ -173,8 +166,7 @@ def test_pod_under_another_rule_goes_although_its_patch_is_stopped(caplog: pytes
 
 
 def test_patch_that_is_not_known_counts_as_one_all_the_same() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(part(0), part(1))
     world.advance(20)
     assert (world.evicted, world.patches) == ([], {})
@@ -208,8 +200,7 @@ def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
 
 
 def test_patch_that_is_known_late_lets_its_rules_go_on_and_resets_no_count() -> None:
-    world = limited(3, {"one": 4})
-    fill(world, 0, 1)
+    world = limited(3, {"one": 4}, pools=(0, 1))
     world.add(part(0, conditions=(counted(1),)), part(1))
     world.advance(20)
     assert stopped(world, name_of(0))
@@ -235,8 +226,7 @@ def test_texts_of_a_patch_that_take_turns_allow_no_more_than_the_largest_of_them
 
 
 def test_text_of_another_patch_of_the_same_name_does_not_count() -> None:
-    world = limited(3, {"one": 9})
-    fill(world, 0, 1)
+    world = limited(3, {"one": 9}, pools=(0, 1))
     made_again = patch(text="one")
     made_again = structs.replace(made_again, meta=structs.replace(made_again.meta, uid="another"))
     world.set_patch(made_again)
@@ -278,8 +268,7 @@ def test_rule_with_a_text_of_its_own_counts_for_itself() -> None:
 
 
 def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_the_text() -> None:
-    world = limited(3, {"mine": 2})
-    fill(world, 0, 1)
+    world = limited(3, {"mine": 2}, pools=(0, 1))
     world.add(part(0), part(1))
     assert world.after(20) == []
     known = world.inventory.rules[name_of(0)]
@@ -295,8 +284,7 @@ def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_th
 
 
 def test_rule_and_those_for_its_hardware_are_one_impact() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(sibling(0), sibling(1), owner_of_siblings())
     assert world.after(20) == []
     expected = "DeviceTaintRule rule, with the rules for its hardware, hits 4 pods, the limit is 3 and nothing was"
@@ -305,8 +293,7 @@ def test_rule_and_those_for_its_hardware_are_one_impact() -> None:
 
 
 def test_text_of_a_rule_counts_for_its_hardware() -> None:
-    world = limited(3, {"one": 4})
-    fill(world, 0, 1)
+    world = limited(3, {"one": 4}, pools=(0, 1))
     world.add(owner_of_siblings(annotations={CONFIRM_IMPACT: "one"}), sibling(0), sibling(1))
     assert len(world.after(20)) == 4
     world.add(sibling(2), sibling(3))
@@ -315,8 +302,7 @@ def test_text_of_a_rule_counts_for_its_hardware() -> None:
 
 
 def test_rule_that_is_judged_again_resets_the_count_of_its_hardware() -> None:
-    world = limited(4)
-    fill(world, 0, 1)
+    world = limited(4, pools=(0, 1))
     world.add(owner_of_siblings(), sibling(0), sibling(1))
     assert len(world.after(20)) == 4
     known = world.inventory.rules["rule"]
@@ -328,8 +314,7 @@ def test_rule_that_is_judged_again_resets_the_count_of_its_hardware() -> None:
 
 
 def test_rules_for_the_hardware_of_a_rule_that_is_gone_still_count_together() -> None:
-    world = limited(3)
-    fill(world, 0, 1)
+    world = limited(3, pools=(0, 1))
     world.add(*[for_hardware(rule(f"s-{number}", selector=each)) for number, each in enumerate((POOL_0, POOL_1))])
     assert world.after(20) == []
     assert stopped(world, "s-0").startswith("DeviceTaintRule rule, with the rules for its hardware, hits 4 pods")

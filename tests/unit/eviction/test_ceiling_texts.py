@@ -19,8 +19,7 @@ from webhook.api.rules import CONFIRM_IMPACT
 
 
 def test_text_of_its_own_that_a_rule_gets_again_allows_no_more() -> None:
-    world = limited(2, {"mine": 4})
-    fill(world, 0)
+    world = limited(2, {"mine": 4}, pools=(0,))
     world.add(part(0), part(1))
     assert len(world.after(20)) == 2
     for text, pods, expected in (("mine", 2, 4), ("", 0, 4), ("mine", 1, 4)):
@@ -49,8 +48,7 @@ def test_pods_of_a_text_of_its_own_go_on_to_count_for_the_patch() -> None:
 
 
 def test_text_of_a_rule_with_hardware_counts_at_once() -> None:
-    world = limited(3, {"one": 4})
-    fill(world, 0, 1)
+    world = limited(3, {"one": 4}, pools=(0, 1))
     world.add(owner_of_siblings(), sibling(0), sibling(1))
     assert world.after(20) == []
     known = world.inventory.rules["rule"]
@@ -60,8 +58,7 @@ def test_text_of_a_rule_with_hardware_counts_at_once() -> None:
 
 
 def test_first_text_of_a_rule_that_is_taken_away_and_set_again_allows_the_rest() -> None:
-    world = limited(9, {"mine": 4})
-    fill(world, 0)
+    world = limited(9, {"mine": 4}, pools=(0,))
     confirmed = part(0, annotations={CONFIRM_IMPACT: "mine"})
     world.add(confirmed)
     world.advance(20)

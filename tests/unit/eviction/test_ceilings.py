@@ -9,8 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.test_manners import crowd
+from tests.unit.eviction.objects import claim, crowd, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
@@ -20,9 +19,7 @@ from webhook.eviction.ports import Ceiling
 
 
 def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> None:
-    world = evicting(ceiling_of=lambda _: Ceiling(pods=2))
-    crowd(world, 3)
-    world.add(rule())
+    world = evicting(*crowd(3), rule(), ceiling_of=lambda _: Ceiling(pods=2))
     assert world.after(60) == []
     stopped = "hits 3 pods, at most 2 were confirmed; 0 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", stopped)
@@ -43,8 +40,7 @@ def test_pods_with_extended_resources_count_for_the_ceiling_as_they_were_confirm
 def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
     ceiling = Ceiling(pods=9, confirmed=False, softened=True, protected={"ml"}.intersection)
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: ceiling)
-    crowd(world, 2)
-    world.add(rule(effect="NoSchedule", evict=True))
+    world.add(*crowd(2), rule(effect="NoSchedule", evict=True))
     assert world.after(60) == []
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("False", "Stopped")
@@ -59,8 +55,7 @@ def test_rule_stops_when_more_comes_than_was_confirmed_and_goes_on_once_it_is() 
         FREE,
         ceiling_of=lambda rule: Ceiling(pods=ceilings[rule.meta.annotations.get("confirmed", "")]),
     )
-    crowd(world, 3)
-    world.add(rule())
+    world.add(*crowd(3), rule())
     assert len(world.settled()) == 3
     world.add(claim("more"), pod("more"))
     assert len(world.after(30)) == 3
@@ -72,8 +67,7 @@ def test_rule_stops_when_more_comes_than_was_confirmed_and_goes_on_once_it_is() 
 
 def test_pod_under_another_rule_goes_although_one_is_stopped() -> None:
     world = evicting(ceiling_of=lambda rule: Ceiling(pods=0) if rule.meta.name == "wide" else None)
-    crowd(world, 2)
-    world.add(rule("wide"), rule("narrow", selector=DeviceSelector(device="pod-000")))
+    world.add(*crowd(2), rule("wide"), rule("narrow", selector=DeviceSelector(device="pod-000")))
     assert world.after(1) == ["pod-000"]
 
 
@@ -84,8 +78,7 @@ def test_new_text_counts_the_pods_that_were_evicted_before() -> None:
         FREE,
         ceiling_of=lambda rule: Ceiling(pods=ceilings[rule.meta.annotations.get(CONFIRM_IMPACT, "")]),
     )
-    crowd(world, 3)
-    world.add(rule())
+    world.add(*crowd(3), rule())
     world.settle()
     world.add(claim("more"), pod("more"))
     assert len(world.after(30)) == 3
@@ -101,9 +94,7 @@ def test_new_text_counts_the_pods_that_were_evicted_before() -> None:
 
 def test_pods_evicted_before_a_restart_count() -> None:
     before = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
-    world = evicting(ceiling_of=lambda _: Ceiling(pods=8))
-    crowd(world, 2)
-    world.add(rule(conditions=(before,)))
+    world = evicting(*crowd(2), rule(conditions=(before,)), ceiling_of=lambda _: Ceiling(pods=8))
     assert world.after(30) == []
     assert world.condition("rule")[2] == "hits 9 pods, at most 8 were confirmed; 7 pods evicted"
 
@@ -126,8 +117,7 @@ def test_limit_that_the_policy_raises_or_lowers_holds_at_once() -> None:
 
 def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever part of its pods was looked at first, and whoever is in line by then."""
-    world = evicting(ceiling_of=lambda rule: Ceiling(pods=1) if rule.generation > 1 else None)
-    crowd(world, 6)
+    world = evicting(*crowd(6), ceiling_of=lambda rule: Ceiling(pods=1) if rule.generation > 1 else None)
     before = rule()
     world.add(before)
     world.catch_up()
@@ -144,9 +134,7 @@ def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch
 @pytest.mark.parametrize("step", range(8))
 def test_pod_that_goes_while_a_plan_is_made_counts_once(step: int) -> None:
     """Evictions go on by the plan before it."""
-    world = evicting(ceiling_of=lambda _: Ceiling(pods=3))
-    crowd(world, 3)
-    world.add(rule())
+    world = evicting(*crowd(3), rule(), ceiling_of=lambda _: Ceiling(pods=3))
     world.catch_up()
     world.worker.requeue_waiting()
     for number, _ in enumerate(world.worker.planner.steps()):
@@ -270,9 +258,7 @@ def test_timeadded_that_is_moved_later_does_not_begin_a_new_count() -> None:
 def test_text_that_does_not_count_is_named_where_the_rule_stops() -> None:
     """R5."""
     problem = "it was printed for another object"
-    world = evicting(ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, text_problem=problem))
-    crowd(world, 2)
-    world.add(rule())
+    world = evicting(*crowd(2), rule(), ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, text_problem=problem))
     world.advance(30)
     told = f"hits 2 pods, the limit is 1 and its confirmation does not count: {problem}; 0 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", told)

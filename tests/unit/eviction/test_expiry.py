@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
 from tests.unit.eviction.stale import find_stale, look
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, expiry_of
 from webhook.eviction.modes import Mode
@@ -85,8 +85,7 @@ def test_old_taints_of_slices_are_named() -> None:
 
 
 def test_rule_that_nobody_meets_for_days_is_reported_once_a_period(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Mode.OBSERVE, FREE, report_seconds=7200)
-    world.add(slice_of({"gpu-0": ()}), rule())
+    world = evicting(slice_of({"gpu-0": ()}), rule(), mode=Mode.OBSERVE, report_seconds=7200)
     reporter = StaleReporter(world.deps)
     for _ in range(14 * 24 + 6):  # hours
         look(reporter)

@@ -167,8 +167,7 @@ def test_daemon_sets_count_as_the_profile_evicts_them() -> None:
 
 
 def test_pod_that_was_evicted_a_moment_ago_does_not_count_before_the_watch_shows_it() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), rule("first"))
+    world = evicting(claim(), pod(), rule("first"), base=BLUNT)
     running = world.pod("pod")
     world.cluster.lingering = True
     assert world.settled() == ["pod"]
@@ -180,9 +179,7 @@ def test_pod_that_was_evicted_a_moment_ago_does_not_count_before_the_watch_shows
 
 def test_effect_none_after_evictions_says_how_many_there_were() -> None:
     """E-42."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.cluster.lingering = True
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), base=BLUNT, lingering=True)
     world.advance(15)
     known = world.inventory.rules["rule"]
     world.change(known, _as_none(known))
@@ -211,8 +208,7 @@ def test_count_from_an_inventory_that_may_be_out_of_date_is_not_kept() -> None:
 
 def test_rule_on_a_terminating_pod_has_nothing_to_evict() -> None:
     """The in-tree controller says Completed and counts it (E-29); we count what we have evicted."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(deleting=True), rule())
+    world = evicting(claim(), pod(deleting=True), rule(), base=BLUNT)
     world.advance(30)
     assert world.condition("rule", IN_TREE) == ("False", "NotStarted", "")
     assert world.cluster.requests == []
@@ -233,15 +229,13 @@ def test_other_consumers_neither_protect_a_pod_nor_stand_for_it(
     consumers: tuple[Consumer, ...], evicted: list[str]
 ) -> None:
     """E-18."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(consumers=consumers), pod(), rule())
+    world = evicting(claim(consumers=consumers), pod(), rule(), base=BLUNT)
     assert world.settled() == evicted
 
 
 def test_count_stays_as_it_was_when_the_condition_is_restored() -> None:
     """It says so itself: this information will not be updated again."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), NONE)
+    world = evicting(claim(), pod(), NONE, base=BLUNT)
     world.advance(15)
     world.add(claim("more"), pod("more"))
     known = world.inventory.rules["rule"]

@@ -9,31 +9,26 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, tolerates, using
 from tests.unit.eviction.test_progress import progress
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
+from webhook.api.claims import ResourceClaim
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason, Wait
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
-from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch, Pause
+from webhook.policy.model import EvictionWindow, LabelMatch, Pause
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HOUR = 3600.0
 WHY = "because of DeviceTaintRule rule"
 
 
-def gang(world: World, *names: str, after: float | None = None, **fields: Any) -> None:
-    """Members of one gang, with a claim each, due after this many seconds."""
-    tolerations = () if after is None else (tolerates(int(after)),)
-    for name in names:
-        world.add(claim(name, *tolerations, devices=(f"gpu-{name}",)), pod(name, gang="train", **fields))
-
-
-def world_of(mode: Mode = Mode.REPLACEMENT, profile: EvictionProfile = FREE, **settings: Any) -> World:
-    return World(mode, profile, **settings)
+def gang(*names: str, **fields: Any) -> list[ResourceClaim | Pod]:
+    """Members of one gang."""
+    return using(*names, on="gpu-{}", gang="train", **fields)
 
 
 def causes(world: World) -> dict[str, float]:
@@ -71,10 +66,7 @@ def hold(each: Pod, text: str | None) -> Pod:
 
 
 def test_pods_that_wait_for_one_on_hold_are_counted_named_and_told() -> None:
-    world = world_of()
-    gang(world, "a", hold="debugging")
-    gang(world, "b", "c", "d")
-    world.add(rule())
+    world = evicting(*gang("a", hold="debugging"), *gang("b", "c", "d"), rule())
     world.advance(20)
     assert said(world) == ("Held", "4 pods pending in 1 namespace; 1 held; 3 waiting for ml/a, which is on hold")
     assert causes(world) == {"held": 1, "gang": 3}
@@ -90,10 +82,7 @@ def test_pods_that_wait_for_one_on_hold_are_counted_named_and_told() -> None:
 
 
 def test_hold_without_a_text_and_event_that_is_renewed_each_hour() -> None:
-    world = world_of()
-    gang(world, "a", hold="")
-    gang(world, "b")
-    world.add(rule())
+    world = evicting(*gang("a", hold=""), *gang("b"), rule())
     world.advance(2 * HOUR + 60)
     text = f"EvictionHeld: due for eviction {WHY}, but held: ml/a, which it goes together with, is on hold: "
     assert events(world)["b"] == [text] * 3
@@ -101,9 +90,7 @@ def test_hold_without_a_text_and_event_that_is_renewed_each_hour() -> None:
 
 def test_rule_all_of_whose_pods_wait_for_one_on_hold_is_held() -> None:
     """The pod on hold is evicted for another rule."""
-    world = world_of()
-    gang(world, "a", hold="x")
-    gang(world, "b")
+    world = evicting(*gang("a", hold="x"), *gang("b"))
     world.add(rule("other", selector=DeviceSelector(driver="gpu.example.com", device="gpu-a")))
     world.add(rule(selector=DeviceSelector(driver="gpu.example.com", device="gpu-b")))
     world.advance(20)
@@ -115,10 +102,8 @@ def test_rule_all_of_whose_pods_wait_for_one_on_hold_is_held() -> None:
 
 def test_rule_counts_its_own_pod_that_waits_for_one_of_another_rule() -> None:
     """As due while that one is on hold, and with the due time of the unit while that one is not due."""
-    world = world_of()
-    gang(world, "a", hold="x")
-    gang(world, "b")
-    world.add(claim("c", tolerates(50), devices=("gpu-c",)), pod("c", gang="other"))
+    world = evicting()
+    world.add(*gang("a", hold="x"), *gang("b"), claim("c", tolerates(50), devices=("gpu-c",)), pod("c", gang="other"))
     world.add(claim("d", devices=("gpu-d",)), pod("d", gang="other"))
     for name in "abcd":
         selector = DeviceSelector(driver="gpu.example.com", device=f"gpu-{name}")
@@ -131,10 +116,9 @@ def test_rule_counts_its_own_pod_that_waits_for_one_of_another_rule() -> None:
 
 
 def test_namespace_on_hold_holds_all_pods_themselves() -> None:
-    world = world_of()
+    world = evicting()
     world.holds["ml"] = "release"
-    gang(world, "a", "b")
-    world.add(rule())
+    world.add(*gang("a", "b"), rule())
     world.advance(20)
     assert said(world) == ("Held", "2 pods pending in 1 namespace; 2 held")
     assert causes(world) == {"held": 2}
@@ -144,11 +128,7 @@ def test_namespace_on_hold_holds_all_pods_themselves() -> None:
 
 
 def test_pod_that_is_due_before_the_others_waits_for_the_last_and_its_event_says_until_when() -> None:
-    world = world_of()
-    gang(world, "a", after=10)
-    gang(world, "b", after=50)
-    gang(world, "c", after=30)
-    world.add(rule())
+    world = evicting(*gang("a", after=10), *gang("b", after=50), *gang("c", after=30), rule())
     world.advance(1)
     at = f"EvictionScheduled: to be evicted at 2026-06-01T12:00:50Z {WHY}"
     assert events(world) == {name: [at] for name in "abc"}
@@ -164,10 +144,7 @@ def test_pod_that_is_due_before_the_others_waits_for_the_last_and_its_event_says
 
 
 def test_pod_that_is_due_last_is_named_whatever_else_the_others_wait_for() -> None:
-    world = world_of()
-    gang(world, "a", after=5)
-    gang(world, "b", after=500)
-    gang(world, "c", after=490, hold="x")
+    world = evicting(*gang("a", after=5), *gang("b", after=500), *gang("c", after=490, hold="x"))
     world.change_policy(structs.replace(FREE, gang_window_seconds=1000.0))
     world.add(rule())
     world.advance(20)
@@ -212,9 +189,9 @@ def test_longest_wait_counts_and_windows_come_first(
     profiles = structs.replace(FREE, pod_labels=of_b, **b[0]), structs.replace(FREE, pod_labels=of_c, **c[0])
     world = World(Mode.REPLACEMENT, *profiles, FREE)
     world.pause = Pause(NOW + timedelta(hours=1))
-    gang(world, "a")
+    world.add(*gang("a"))
     for name, (_, fields) in (("b", b), ("c", c)):
-        gang(world, name, labels=(("name", name),), **fields)
+        world.add(*gang(name, labels=(("name", name),), **fields))
     world.add(rule())
     found = wait_of(world, "a")
     assert found is not None
@@ -225,18 +202,14 @@ def test_longest_wait_counts_and_windows_come_first(
 
 
 def test_grace_of_the_profile_counts_in_the_event() -> None:
-    world = world_of(profile=structs.replace(FREE, grace_seconds=20.0))
-    world.add(claim("a"), pod("a"), rule())
+    world = evicting(claim("a"), pod("a"), rule(), grace_seconds=20.0)
     world.advance(1)
     assert events(world) == {"a": [f"EvictionScheduled: to be evicted at 2026-06-01T12:00:20Z {WHY}"]}
     assert said(world)[1].endswith("next due 2026-06-01T12:00:20Z")
 
 
 def test_mode_observe_says_when_the_unit_would_go() -> None:
-    world = world_of(Mode.OBSERVE)
-    gang(world, "a", after=10)
-    gang(world, "b", after=50)
-    world.add(rule())
+    world = evicting(*gang("a", after=10), *gang("b", after=50), rule(), mode=Mode.OBSERVE)
     world.advance(1)
     text = f"EvictionScheduled: would be evicted at 2026-06-01T12:00:50Z {WHY}"
     assert events(world) == {"a": [text], "b": [text]}
@@ -246,10 +219,7 @@ def test_mode_observe_says_when_the_unit_would_go() -> None:
 
 
 def test_pods_that_wait_for_one_that_may_complete() -> None:
-    world = world_of(profile=structs.replace(FREE, wait_for_completion_seconds=600.0))
-    gang(world, "a", completes=True)
-    gang(world, "b", "c")
-    world.add(rule())
+    world = evicting(*gang("a", completes=True), *gang("b", "c"), rule(), wait_for_completion_seconds=600.0)
     world.advance(20)
     assert said(world) == (
         "Waiting",
@@ -268,10 +238,7 @@ def test_pods_that_wait_for_one_that_may_complete() -> None:
 def test_pod_that_waits_for_the_window_of_another_one_counts_for_the_window() -> None:
     at_night = structs.replace(FREE, priority_at_most=-1, windows=(EvictionWindow("0 22 * * *", HOUR),))
     world = World(Mode.REPLACEMENT, at_night, FREE)
-    gang(world, "a", priority=-1)
-    gang(world, "b", hold="x")
-    gang(world, "c")
-    world.add(rule())
+    world.add(*gang("a", priority=-1), *gang("b", hold="x"), *gang("c"), rule())
     world.advance(20)
     assert said(world)[1] == (
         "3 pods pending in 1 namespace; 1 held; 2 waiting for a window that opens at 2026-06-01T22:00:00+00:00 (UTC)"
@@ -283,10 +250,9 @@ def test_pod_that_waits_for_the_window_of_another_one_counts_for_the_window() ->
 
 
 def test_all_pods_of_a_unit_hear_of_the_budget_that_keeps_one_of_them() -> None:
-    world = world_of()
+    world = evicting()
     world.add_budget(Budget("b"))
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world.add(*gang("a", "b", "c"), rule())
     world.advance(20)
     assert said(world) == ("Blocked", "3 pods pending in 1 namespace; 3 blocked")
     assert causes(world) == {"blocked": 3}
@@ -314,9 +280,7 @@ class Refusing(FakeCluster):
 
 def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
     """Not at once and again and again, because the others could go."""
-    world = world_of(cluster=Refusing)
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world = evicting(*gang("a", "b", "c"), rule(), cluster=Refusing)
     assert world.after(60) == []
     assert 5 <= len(world.cluster.dry_runs) <= 20
     assert said(world) == (
@@ -330,18 +294,14 @@ def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
 
 
 def test_pods_of_a_unit_whose_retry_is_far_off_are_told_once() -> None:
-    world = world_of(cluster=Refusing)
-    gang(world, "a", "b")
-    world.add(rule())
+    world = evicting(*gang("a", "b"), rule(), cluster=Refusing)
     world.advance(60)
     text = f"EvictionScheduled: to be evicted together with ml/a, once that can be evicted, {WHY}"
     assert events(world) == {"b": [text]}
 
 
 def test_pod_that_is_retried_is_not_tried_sooner_because_of_other_news() -> None:
-    world = world_of(cluster=Refusing)
-    gang(world, "a", "b")
-    world.add(rule())
+    world = evicting(*gang("a", "b"), rule(), cluster=Refusing)
     world.advance(60)
     asked = len(world.cluster.dry_runs)
     for _ in range(10):
@@ -355,18 +315,16 @@ def test_pod_that_is_retried_is_not_tried_sooner_because_of_other_news() -> None
 
 @pytest.mark.parametrize("refused", [("a", "b"), ("b",), ("c",)])
 def test_unit_goes_once_the_last_of_its_pods_is_not_refused(refused: tuple[str, ...]) -> None:
-    world = world_of(cluster=Refusing)
+    world = evicting(cluster=Refusing)
     world.cluster.pods = refused  # type: ignore[attr-defined]
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world.add(*gang("a", "b", "c"), rule())
     assert world.after(100) == []
     world.cluster.pods = ()  # type: ignore[attr-defined]
     assert sorted(world.after(11)) == ["a", "b", "c"]
 
 
 def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
-    world = world_of()
-    gang(world, "a", "b", "c")
+    world = evicting(*gang("a", "b", "c"))
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
     world.add(rule())
     assert world.after(5) == ["a", "b", "c"]
@@ -374,8 +332,7 @@ def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
 
 
 def test_members_that_failed_at_the_same_time_wait_for_their_own_retry() -> None:
-    world = world_of()
-    gang(world, "a", "b", "c")
+    world = evicting(*gang("a", "b", "c"))
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
     world.add(rule())
     world.settle()
@@ -386,19 +343,14 @@ def test_members_that_failed_at_the_same_time_wait_for_their_own_retry() -> None
 
 @pytest.mark.parametrize(("seconds", "waits"), [(-0.001, True), (0.0, False)])
 def test_unit_goes_at_the_very_time_of_its_retry(seconds: float, *, waits: bool) -> None:
-    world = world_of(cluster=Refusing)
-    gang(world, "a", "b")
-    world.add(rule())
+    world = evicting(*gang("a", "b"), rule(), cluster=Refusing)
     world.advance(30)
     world._move(world.worker._core.ledger.failures["uid-a"].retry_at + seconds - world.clock.elapsed)
     assert (wait_of(world, "b") is not None) is waits
 
 
 def test_hold_counts_although_the_time_to_try_the_unit_again_has_come() -> None:
-    world = world_of()
-    gang(world, "a", hold="x")
-    gang(world, "b")
-    world.add(rule())
+    world = evicting(*gang("a", hold="x"), *gang("b"), rule())
     world.worker._core.ledger.failures["uid-a"] = Failure(1, retry_at=world.clock.seconds() - 1.0)
     found = wait_of(world, "b")
     assert found is not None
@@ -407,9 +359,7 @@ def test_hold_counts_although_the_time_to_try_the_unit_again_has_come() -> None:
 
 def test_first_of_the_pods_that_are_due_last_is_named() -> None:
     """They tolerate the taint in different ways that come to the same."""
-    world = world_of()
-    gang(world, "a", after=10)
-    gang(world, "b", after=50)
+    world = evicting(*gang("a", after=10), *gang("b", after=50))
     world.add(claim("c", tolerates(50), tolerates(60), devices=("gpu-c",)), pod("c", gang="train"), rule())
     world.advance(20)
     assert [other for other, _ in progress(world).waiting_for] == ["ml/b"]

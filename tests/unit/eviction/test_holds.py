@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.test_manners import crowd
+from tests.unit.eviction.objects import claim, crowd, pod, rule
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.pods import Pod
 from webhook.eviction.modes import Mode
@@ -35,9 +34,7 @@ def test_hold_on_a_namespace_lasts_at_most_its_time() -> None:
 
 
 def test_hold_that_comes_while_a_pod_stands_in_line_is_honoured() -> None:
-    world = evicting(rate=1, burst=1)
-    crowd(world, 2)
-    world.add(rule())
+    world = evicting(*crowd(2), rule(), rate=1, burst=1)
     assert world.settled() == ["pod-000"]
     world.holds["ml"] = "stop"
     world.worker.requeue_waiting("ml")

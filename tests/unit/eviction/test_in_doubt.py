@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
-from tests.unit.eviction.world import FakeCluster, World, evicting
+from tests.unit.eviction.world import BLUNT, FakeCluster, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
@@ -52,8 +52,7 @@ def pod_is_held(world: World) -> None:
 
 @pytest.mark.parametrize("change", [taint_goes, claim_is_deallocated, pod_gives_way_to_a_namesake, pod_is_held])
 def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(change: Callable[[World], None]) -> None:
-    world = World()
-    world.add(claim("one"), pod("one"))
+    world = evicting(claim("one"), pod("one"), base=BLUNT)
     world.cluster.meanwhile.append(lambda: change(world))
     world.add(rule("rule"))
     assert world.after(60) == []
@@ -61,8 +60,7 @@ def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(change: Cal
 
 
 def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
-    world = World()
-    world.add(claim("one"), pod("one"))
+    world = evicting(claim("one"), pod("one"), base=BLUNT)
 
     def again() -> None:
         taint_goes(world)
@@ -74,8 +72,7 @@ def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
 
 
 def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
-    world = World()
-    world.add(claim("one"), pod("one"), rule("rule"))
+    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT)
     taken = take(world)
     world.cluster.meanwhile.append(lambda: setattr(world, "trusted", False))
     asyncio.run(world.worker.evict(taken))
@@ -88,8 +85,7 @@ def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
 def test_no_pod_is_taken_while_the_worker_may_not_act(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is taken uses up its rate and its place in the limits."""
     monkeypatch.setattr(controller, "_UNTRUSTED_POLL_SECONDS", 0.0)
-    world = World()
-    world.add(claim("one"), pod("one"), rule("rule"))
+    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT)
     world.catch_up()
     world.trusted = why != "in doubt"
     if why == "paused":
@@ -151,8 +147,7 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
 
 @pytest.mark.parametrize("why", ["paused", "behind"])
 def test_pod_that_must_not_be_evicted_any_more_at_its_turn_stays(why: str) -> None:
-    world = World()
-    world.add(claim("one"), pod("one"), rule("rule"))
+    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT)
     taken = take(world)
 
     def meanwhile() -> None:

@@ -10,14 +10,13 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import POOL, claim, crowd, owned, pod, rule, tolerates, using
 from tests.unit.eviction.slow import SlowAnswers, slow
-from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.policy.model import NamespaceMatch
+from webhook.policy.model import LabelMatch, NamespaceMatch
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 
@@ -48,9 +47,7 @@ def test_pods_that_were_terminating_at_the_start_count_if_a_taint_evicts_them() 
 @pytest.mark.parametrize(("gang", "evicted"), [("", []), ("train", ["waits"])], ids=["each its own", "one as a gang"])
 def test_pods_that_were_terminating_at_the_start_take_places(gang: str, evicted: list[str]) -> None:
     world = evicting(rule(), overall=2)
-    for name in "ab":
-        world.add(claim(name), pod(name, deleting=True, gang=gang))
-    world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
+    world.add(*using(*"ab", deleting=True, gang=gang), claim("waits", devices=("gpu-1",)), pod("waits"))
     assert world.settled() == evicted
 
 
@@ -66,20 +63,29 @@ def test_terminating_pod_takes_its_place_until_its_grace_and_the_time_for_stuck_
     assert world.after(1) == ["waits"]
 
 
-@pytest.mark.parametrize("limit", ["overall", "per_namespace", "per_owner_unavailable"])
-@pytest.mark.parametrize("how", ["labels", "policy"])
-def test_pod_that_gets_another_profile_waits_for_the_limits_of_that_one_alone(limit: str, how: str) -> None:
+NARROW: list[dict[str, Any]] = [
+    *[{limit: 1} for limit in ("overall", "per_namespace", "per_owner_unavailable", "max_per_minute")],
+    {"rate": 0.001, "burst": 1},
+]
+
+
+@pytest.mark.parametrize("limit", NARROW, ids=str)
+@pytest.mark.parametrize("how", ["labels of the namespace", "its own labels", "policy"])
+def test_pod_that_gets_another_profile_waits_for_the_limits_of_that_one_alone(limit: dict[str, Any], how: str) -> None:
     """It waited for the limit of its first profile, which stays full."""
-    batch = structs.replace(FREE, namespaces=NamespaceMatch(labels=(("tier", "batch"),)), **{limit: 1})
+    slow = LabelMatch((("speed", "slow"),))
+    batch = structs.replace(FREE, namespaces=NamespaceMatch(labels=(("tier", "batch"),)), pod_labels=slow, **limit)
     world = World(Mode.REPLACEMENT, batch, FREE)
     world.cluster.lingering = True
     world.relabel("ml", tier="batch")
-    world.add(claim("a"), owned("a"), claim("b"), owned("b"), rule())
+    world.add(*using("a", "b", make=owned, labels=(("speed", "slow"),)), rule())
     assert world.after(5) == ["a"]
-    if how == "labels":
+    if how == "labels of the namespace":
         world.relabel("ml", tier="production")
-    else:
+    elif how == "policy":
         world.change_policy(structs.replace(batch, namespaces=NamespaceMatch(names=("web",))), FREE)
+    else:
+        world.edit(world.pod("b"), labels=())
     assert world.settled() == ["a", "b"]
 
 
@@ -166,9 +172,7 @@ def test_evicted_pod_that_changes_while_it_terminates_counts_once_for_the_minute
 
 
 def test_request_in_flight_counts_for_the_minute_however_long_it_takes() -> None:
-    world = evicting(max_per_minute=1)
-    crowd(world, 2)
-    world.add(rule())
+    world = evicting(*crowd(2), rule(), max_per_minute=1)
     world.catch_up()
     taken = world.worker.take()
     assert taken is not None
@@ -182,9 +186,7 @@ def test_request_in_flight_counts_for_the_minute_however_long_it_takes() -> None
 
 
 def test_pods_ask_again_soon_while_requests_in_flight_use_up_the_minute() -> None:
-    world = evicting(max_per_minute=1)
-    crowd(world, 2)
-    world.add(rule())
+    world = evicting(*crowd(2), rule(), max_per_minute=1)
     world.catch_up()
     assert world.worker.take() is not None
     assert world.worker.take() is None
@@ -208,9 +210,7 @@ def test_minute_waits_until_enough_of_its_evictions_are_over(limit: int, seconds
 
 @pytest.mark.parametrize("before", [None, 2])
 def test_limit_per_minute_that_a_policy_sets_or_raises_counts_what_went_before(before: int | None) -> None:
-    world = evicting(max_per_minute=before)
-    crowd(world, 2)
-    world.add(rule())
+    world = evicting(*crowd(2), rule(), max_per_minute=before)
     assert len(world.settled()) == 2
     world.change_policy(structs.replace(FREE, max_per_minute=3))
     world.add(*[each for name in "abc" for each in (claim(name), pod(name))])

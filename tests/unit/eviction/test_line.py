@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.ledger import Failure
@@ -66,9 +66,7 @@ def test_each_part_of_the_order_outweighs_those_behind_it(
 def test_pod_that_was_refused_goes_after_those_that_were_not() -> None:
     world = evicting()
     world.cluster.answers.append(FAILED)
-    for name in "abc":
-        world.add(claim(name), pod(name))
-    world.add(rule())
+    world.add(*using(*"abc"), rule())
     assert world.after(1) == ["b", "c", "a"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World, evicting
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
@@ -24,13 +24,6 @@ from webhook.policy.model import EvictionProfile, NamespaceMatch
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
-
-
-def crowd(world: World, count: int, **fields: object) -> None:
-    """So many pods with a device each; the devices are named after them."""
-    for number in range(count):
-        name = f"pod-{number:03}"
-        world.add(claim(name, devices=(name,)), pod(name, **fields))
 
 
 def times(world: World) -> list[float]:
@@ -51,8 +44,7 @@ def rated(name: str, rate: int) -> object:
 )
 def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last: float) -> None:
     """N-13, N-14: a burst of ten, then the highest rate of the pod's taints."""
-    world = evicting()
-    crowd(world, 25)
+    world = evicting(*crowd(25))
     for rate in rates:
         world.add(rated(f"rate-{rate}", rate))  # type: ignore[arg-type]
     world.advance(60)
@@ -63,8 +55,7 @@ def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last:
 
 def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
     """N-15."""
-    world = evicting()
-    crowd(world, 20)
+    world = evicting(*crowd(20))
     one, other = (DeviceSelector(device=f"pod-{number:03}") for number in (0, 1))
     world.add(rated("slow", 1))  # type: ignore[arg-type]
     assert len(world.settled()) == 10
@@ -79,7 +70,7 @@ def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
     """Whenever they were added, and whatever their values are."""
     slow = EvictionProfile(rate=1, burst=2, per_owner_unavailable=None)
     world = World(Mode.REPLACEMENT, slow, breaker=NO_BREAKER)
-    crowd(world, 6)
+    world.add(*crowd(6))
     of_key = [taint(), taint(added=NOW - timedelta(seconds=1)), taint(value="more")]
     other = taint(key="example.com/other")
     devices = {f"pod-{number:03}": ((of_key[number],) if number < 3 else (other,)) for number in range(6)}
@@ -90,8 +81,7 @@ def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
 
 def test_rate_changed_meanwhile_holds_from_now_on_and_gives_no_new_burst() -> None:
     """N-17, N-18."""
-    world = evicting()
-    crowd(world, 30)
+    world = evicting(*crowd(30))
     slow = rated("rule", 1)
     world.add(slow)  # type: ignore[arg-type]
     assert len(world.settled()) == 10
@@ -103,8 +93,7 @@ def test_rate_changed_meanwhile_holds_from_now_on_and_gives_no_new_burst() -> No
 
 
 def test_deleted_rule_stops_what_is_left() -> None:
-    world = evicting()
-    crowd(world, 15)
+    world = evicting(*crowd(15))
     world.add(rated("rule", 1))  # type: ignore[arg-type]
     assert len(world.after(2.5)) == 12
     world.remove(world.inventory.rules["rule"])
@@ -113,8 +102,7 @@ def test_deleted_rule_stops_what_is_left() -> None:
 
 
 def test_pod_scheduled_late_is_evicted_by_the_same_limiter() -> None:
-    world = evicting()
-    crowd(world, 10)
+    world = evicting(*crowd(10))
     world.add(rated("rule", 1))  # type: ignore[arg-type]
     world.settle()
     world.add(claim("late"), pod("late"))
@@ -123,9 +111,7 @@ def test_pod_scheduled_late_is_evicted_by_the_same_limiter() -> None:
 
 
 def test_never_more_than_the_limit_in_any_minute() -> None:
-    world = evicting(max_per_minute=10)
-    crowd(world, 35)
-    world.add(rule())
+    world = evicting(*crowd(35), rule(), max_per_minute=10)
     world.advance(300)
     done = times(world)
     assert len(done) == 35
@@ -150,13 +136,6 @@ def test_no_more_under_way_than_allowed_in_all_and_in_a_namespace() -> None:
         assert max(Counter(each.meta.namespace for each in leaving).values()) <= 2
         world.remove(leaving[0])
     assert len(world.evicted) == 8
-
-
-def test_pods_already_on_their_way_out_count_after_a_restart() -> None:
-    world = evicting(claim("old"), pod("old", deleting=True), claim(), pod(), rule(), overall=1)
-    assert world.after(10) == []
-    world.remove(world.pod("old"))
-    assert world.after(1) == ["pod"]
 
 
 # --- order --------------------------------------------------------------------------------------
@@ -364,8 +343,7 @@ def test_pod_that_was_gone_is_not_counted() -> None:
 
 
 def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim("pod", tolerates(60)), pod(), rule())
+    world = evicting(claim("pod", tolerates(60)), pod(), rule(), base=BLUNT)
     world.advance(50)
     world.remove(world.inventory.rules["rule"])
     world.advance(5)
@@ -375,9 +353,19 @@ def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
 
 
 def test_wall_clock_set_forward_makes_due_what_is_due_by_it() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim("pod", tolerates(3600)), pod(), rule())
+    world = evicting(claim("pod", tolerates(3600)), pod(), rule(), base=BLUNT)
     world.settle()
     world.clock.wall += timedelta(hours=2)
     world.worker.requeue_waiting()
     assert world.settled() == ["pod"]
+
+
+@pytest.mark.parametrize("asked", [0.0, 60.0])
+def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked: float) -> None:
+    """Whatever the server asks for."""
+    world = evicting()
+    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500", asked)] * 100)
+    world.add(claim(), pod(), rule())
+    world.advance(60)
+    times = [seconds for _, _, seconds in world.cluster.requests]
+    assert times[-1] - times[-2] == pytest.approx(10.0, abs=0.01)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.test_manners import GENTLE
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.objects import claim, owned, pod, rule, using
+from tests.unit.eviction.world import BLUNT, FREE, World, evicting, gentle
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
@@ -25,10 +24,7 @@ def places(world: World, owner: str = "rs") -> tuple[int, int]:
 
 
 def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_is_ready() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    for name in ("a", "b", "c"):
-        world.add(claim(name), owned(name))
-    world.add(rule(), claim("other"), owned("other", by="else"))
+    world = gentle(*using("a", "b", "c", make=owned), rule(), claim("other"), owned("other", by="else"))
     assert sorted(world.settled()) == ["a", "other"]
     fresh = owned("fresh", claims=(), extended_claim="fresh-claim", phase="Pending")
     world.add(fresh)
@@ -41,40 +37,30 @@ def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_is_read
 
 
 def test_owner_that_is_scaled_down_does_not_hold_up_the_rest() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    for name in ("a", "b"):
-        world.add(claim(name), owned(name))
-    world.add(rule())
+    world = gentle(*using("a", "b", make=owned), rule())
     assert world.after(4) == ["a"]
     assert world.after(2) == ["a", "b"]
 
 
 def test_owner_with_a_budget_is_left_to_it() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE, budgeted=frozenset({"uid-rs"}))
-    for name in ("a", "b", "c"):
-        world.add(claim(name), owned(name))
-    world.add(rule())
+    world = gentle(*using("a", "b", "c", make=owned), rule(), budgeted=frozenset({"uid-rs"}))
     assert world.settled() == ["a", "b", "c"]
 
 
 def test_pod_that_is_missing_anyway_may_go_beside_the_limit() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(claim("broken"), owned("broken", phase="Pending"), claim("fine"), owned("fine"), rule())
+    world = gentle(claim("broken"), owned("broken", phase="Pending"), claim("fine"), owned("fine"), rule())
     assert world.after(1) == ["broken"]
 
 
 def test_pod_of_a_gang_that_is_not_whole_anyway_may_go_beside_the_limit() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     world.add(owned("broken", gang="ring", ready=False), claim("a"), owned("a", gang="ring"), claim("b"), owned("b"))
     world.add(rule())
     assert world.after(1) == ["a"]
 
 
 def test_share_of_an_owner_is_rounded_up() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, per_owner_unavailable=Share(25)))
-    for number in range(5):
-        world.add(claim(f"p{number}"), owned(f"p{number}"))
-    world.add(rule())
+    world = gentle(*using(*[f"p{number}" for number in range(5)], make=owned), rule(), per_owner_unavailable=Share(25))
     assert len(world.settled()) == 2
 
 
@@ -94,8 +80,7 @@ def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
 
 
 def test_pod_that_goes_leaves_the_others_of_its_owner() -> None:
-    world = World()
-    world.add(*[owned(name) for name in "abc"])
+    world = evicting(*[owned(name) for name in "abc"], base=BLUNT)
     found = [places(world)]
     for name in "abc":
         world.remove(world.pod(name))
@@ -116,8 +101,7 @@ def test_pods_that_are_evicted_together_keep_their_one_place_when_one_of_them_jo
 
 
 def test_pod_that_is_missing_by_itself_is_missing_in_its_gang_once_it_joins_one() -> None:
-    world = World()
-    world.add(owned("b", gang="ring"), owned("a", ready=False), owned("c", ready=False))
+    world = evicting(owned("b", gang="ring"), owned("a", ready=False), owned("c", ready=False), base=BLUNT)
     assert places(world) == (3, 2)
     for name in "ac":
         world.edit(world.pod(name), gang="ring")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
-from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, crowd, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
@@ -17,15 +17,9 @@ from webhook.eviction.modes import Mode
 from webhook.policy.model import Pause
 
 
-def crowd(world: World, count: int) -> None:
-    for number in range(count):
-        world.add(claim(f"pod-{number:02}", devices=(f"gpu-{number}",)), pod(f"pod-{number:02}"))
-
-
 @hurried
 async def test_pause_stops_evictions_within_a_second_and_they_go_on_after_it() -> None:
-    world = evicting(rate=10, burst=1, clock=LoopClock())
-    crowd(world, 50)
+    world = evicting(*crowd(50), rate=10, burst=1, clock=LoopClock())
     async with at_work(world):
         world.add(rule())
         await asyncio.sleep(2)
@@ -46,8 +40,7 @@ async def test_pause_stops_evictions_within_a_second_and_they_go_on_after_it() -
 @pytest.mark.parametrize("ends", ["removed", "over"])
 @hurried
 async def test_pause_ends(ends: str) -> None:
-    world = evicting(clock=LoopClock())
-    crowd(world, 3)
+    world = evicting(*crowd(3), clock=LoopClock())
     world.pause = Pause(NOW + timedelta(seconds=10 if ends == "over" else 3600))
     async with at_work(world):
         world.add(rule())
@@ -62,8 +55,7 @@ async def test_pause_ends(ends: str) -> None:
 
 @hurried
 async def test_pods_go_a_fraction_of_a_second_after_a_pause() -> None:
-    world = evicting(clock=LoopClock())
-    crowd(world, 3)
+    world = evicting(*crowd(3), clock=LoopClock())
     world.pause = Pause(NOW + timedelta(seconds=10))
     async with at_work(world):
         world.add(rule())

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried, looped
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, tolerates, using
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
 from webhook.api.pods import Owner
@@ -40,9 +40,7 @@ def behind(world: World) -> bool:
 
 def many(world: World) -> None:
     """Pods with a device each, which a rule hits."""
-    for number in range(MANY):
-        world.add(claim(f"p{number}"), pod(f"p{number}"))
-    world.add(rule())
+    world.add(*using(*[f"p{number}" for number in range(MANY)]), rule())
 
 
 def due_of(world: World) -> dict[str, float]:
@@ -109,8 +107,7 @@ def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch
 
 def test_pod_that_goes_before_its_namespace_is_looked_at_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "AT_ONCE_MOST", -1)
-    world = World(Mode.OBSERVE, FREE)
-    world.add(claim("gone", devices=("clean",)), pod("gone"), claim("stays"), pod("stays"))
+    world = evicting(claim("gone", devices=("clean",)), pod("gone"), claim("stays"), pod("stays"), mode=Mode.OBSERVE)
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
     world.catch_up()
     world.worker.requeue_waiting("ml")
@@ -176,10 +173,7 @@ async def test_nobody_goes_and_nothing_is_said_before_all_is_decided(monkeypatch
 @looped
 async def test_rule_is_not_called_done_while_somebody_may_have_come() -> None:
     """Counting takes turns with the rest, and who comes meanwhile is not counted."""
-    world = evicting()
-    for number in range(8):
-        world.add(claim(f"d{number}"), owned(f"d{number}", kind="DaemonSet"))
-    world.add(rule())
+    world = evicting(*using(*[f"d{number}" for number in range(8)], make=owned, kind="DaemonSet"), rule())
     world.catch_up()
     world.clock.elapsed += 60
     world.clock.step = 0.004
@@ -245,8 +239,7 @@ CHANGES: dict[str, tuple[Callable[[World], None], bool]] = {
 
 @pytest.mark.parametrize(("change", "due"), CHANGES.values(), ids=CHANGES)
 def test_pods_are_planned_again_after_what_may_change_the_plan(change: Callable[[World], None], *, due: bool) -> None:
-    world = World(Mode.OBSERVE, FREE)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), mode=Mode.OBSERVE)
     world.catch_up()
     assert not world.is_due
     change(world)

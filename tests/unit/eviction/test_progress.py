@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
@@ -37,13 +37,10 @@ def figures(world: World) -> dict[str, object]:
 
 
 def test_every_pod_counts_once() -> None:
-    world = evicting()
-    for number in range(3):
-        world.add(claim(f"held-{number}"), pod(f"held-{number}", hold="later"))
+    world = evicting(*using(*[f"held-{number}" for number in range(3)], hold="later"))
     for number, seconds in enumerate((90, 60, 120)):
         world.add(claim(f"early-{number}", tolerates(seconds)), pod(f"early-{number}"))
-    for number in range(2):
-        world.add(claim(f"agent-{number}"), owned(f"agent-{number}", kind="DaemonSet"))
+    world.add(*using(*[f"agent-{number}" for number in range(2)], make=owned, kind="DaemonSet"))
     world.add(claim("elsewhere", namespace="web"), pod("elsewhere", namespace="web"))
     world.add(claim("leaving"), pod("leaving", deleting=True), rule())
     expected = {"pending": 7, "namespaces": 2, "due": 4, "held": 3, "skipped": 2}
@@ -51,10 +48,7 @@ def test_every_pod_counts_once() -> None:
 
 
 def test_pod_is_blocked_if_its_budget_refused_it_or_it_waits_for_that_budget() -> None:
-    world = evicting()
-    for number in range(3):
-        world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
-    world.add(rule())
+    world = evicting(*using(*[f"pod-{number}" for number in range(3)]), rule())
     assert figures(world) == {"pending": 3, "due": 3, "namespaces": 1}
     failures = world.worker._core.ledger.failures
     for number in range(2):
@@ -66,18 +60,13 @@ def test_pod_is_blocked_if_its_budget_refused_it_or_it_waits_for_that_budget() -
 def test_pod_that_waits_for_its_budget_is_blocked(count: int) -> None:
     world = evicting()
     world.cluster.answers.extend([BLOCKED] * count)
-    for number in range(count):
-        world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
-    world.add(rule())
+    world.add(*using(*[f"pod-{number}" for number in range(count)]), rule())
     world.settle()
     assert figures(world) == {"pending": count, "due": count, "namespaces": 1, "blocked": count}
 
 
 def test_pods_behind_a_limit_of_the_profile_are_counted_by_it_and_three_are_named() -> None:
-    world = evicting(overall=1, lingering=True)
-    for number in range(6):
-        world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
-    world.add(rule())
+    world = evicting(*using(*[f"pod-{number}" for number in range(6)]), rule(), overall=1, lingering=True)
     world.settle()
     found = progress(world)
     assert (found.pending, found.due, found.blocked) == (5, 5, 0)
@@ -119,10 +108,7 @@ def test_pods_that_come_back_to_a_device_are_counted_by_their_claim_and_owner() 
 
 
 def test_pods_that_stay_in_terminating_are_named() -> None:
-    world = evicting(lingering=True)
-    for name in ("b", "a"):
-        world.add(claim(name), pod(name))
-    world.add(rule())
+    world = evicting(*using("b", "a"), rule(), lingering=True)
     world.advance(FREE.stuck_after_seconds + 10)
     assert sorted(progress(world).stuck) == ["ml/a", "ml/b"]
 

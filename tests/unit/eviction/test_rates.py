@@ -8,10 +8,9 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, crowd, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.patched import PATCH, POOL_0, fill, of_patch, part, patch
-from tests.unit.eviction.test_manners import crowd
-from tests.unit.eviction.world import FREE, NO_BREAKER, World, evicting
+from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World, evicting
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, TaintExtras
 from webhook.eviction.modes import Mode
@@ -125,8 +124,7 @@ def test_rate_of_a_rule_is_one_for_the_pods_of_all_profiles() -> None:
 def test_rate_that_a_rule_no_longer_has_used_up_no_token_of_the_profile(position: int) -> None:
     others = structs.replace(FREE, priority_at_most=-1)
     world = World(Mode.REPLACEMENT, *[others] * position, structs.replace(FREE, rate=0.01, burst=5))
-    crowd(world, 20)
-    world.add(own_rate("rule", "1"))
+    world.add(*crowd(20), own_rate("rule", "1"))
     assert len(world.settled()) == 10
     world.edit(world.rule(), meta=own_rate("rule", "").meta)
     assert len(world.settled()) == 15
@@ -135,9 +133,7 @@ def test_rate_that_a_rule_no_longer_has_used_up_no_token_of_the_profile(position
 @pytest.mark.parametrize("gang", ["", "ring"])
 def test_pod_that_the_faster_of_two_rates_lets_go_uses_up_the_slower_one_and_leaves_it_no_debt(gang: str) -> None:
     """N-14: all buckets pay what they have."""
-    world = evicting()
-    for number in range(15):
-        world.add(claim(f"pod-{number:03}", devices=("both",)), pod(f"pod-{number:03}", gang=gang))
+    world = evicting(*using(*[f"pod-{number:03}" for number in range(15)], on="both", gang=gang))
     world.add(claim("slow"), pod("slow", priority=1))
     world.add(own_rate("slow", "1"), own_rate("fast", "100", device="both"))
     world.advance(0.9)
@@ -147,9 +143,7 @@ def test_pod_that_the_faster_of_two_rates_lets_go_uses_up_the_slower_one_and_lea
 
 def test_pods_that_go_together_leave_a_debt_to_the_rate_that_let_them_go() -> None:
     """A gang is not split for a rate, and what follows it waits for all of it."""
-    world = evicting(rate=1, burst=1)
-    crowd(world, 4, gang="ring")
-    world.add(claim("later"), pod("later", priority=1), rule())
+    world = evicting(*crowd(4, gang="ring"), claim("later"), pod("later", priority=1), rule(), rate=1, burst=1)
     assert len(world.settled()) == 4
     assert len(world.after(3.9)) == 4
     assert world.after(0.2)[4:] == ["later"]
@@ -157,9 +151,7 @@ def test_pods_that_go_together_leave_a_debt_to_the_rate_that_let_them_go() -> No
 
 def test_rule_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     """N-17, N-18: it is the same taint, changed."""
-    world = evicting(rate=0.1, burst=2)
-    crowd(world, 6)
-    world.add(rule())
+    world = evicting(*crowd(6), rule(), rate=0.1, burst=2)
     assert len(world.settled()) == 2
     world.edit(world.rule(), taint=taint(key="example.com/other", value="more"))
     assert len(world.settled()) == 2
@@ -167,8 +159,7 @@ def test_rule_whose_taint_is_changed_starts_no_fresh_burst() -> None:
 
 def test_slice_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     """A driver has one rate for each key, whatever else it writes into its taints."""
-    world = evicting(rate=0.1, burst=2, breaker=NO_BREAKER)
-    crowd(world, 6)
+    world = evicting(*crowd(6), rate=0.1, burst=2, breaker=NO_BREAKER)
     devices = [f"pod-{number:03}" for number in range(6)]
     before = slice_of(dict.fromkeys(devices, (taint(),)))
     world.add(before)
@@ -179,9 +170,7 @@ def test_slice_whose_taint_is_changed_starts_no_fresh_burst() -> None:
 
 def test_bucket_of_a_taint_that_is_gone_is_forgotten_once_it_is_full_again_and_not_before() -> None:
     """N-16: until then forgetting it would be a fresh burst."""
-    world = evicting(rate=10, burst=10)
-    crowd(world, 2)
-    world.add(rule())
+    world = evicting(*crowd(2), rule(), rate=10, burst=10)
     world.settle()
     world.remove(world.inventory.rules["rule"])
     world.advance(0.19)
@@ -204,3 +193,20 @@ def test_pods_under_the_same_taints_share_what_is_known_of_their_rates() -> None
     first, _, same, again = (room.rate_of(going[f"uid-{name}"]) for name in ("a", "other", "b", "a"))
     assert first is same
     assert first is again
+
+
+def test_refused_evictions_add_no_tokens_to_an_empty_bucket() -> None:
+    """M12: a refused eviction returns to each bucket only the token that it took from it."""
+    slow = structs.replace(FREE, rate=1 / 60, burst=10)
+    world = World(Mode.REPLACEMENT, slow)
+    for number in range(30):
+        # ten use the burst of the slow taint, ten are under both taints and are refused, ten wait for the slow one
+        name = f"{'first' if number < 10 else 'both' if number < 20 else 'late'}-{number}"
+        world.add(claim(name, devices=(name,)), pod(name, priority=number))
+    world.add_budget(Budget("both"))
+    for number in range(10, 20):
+        fast = {EVICTIONS_PER_SECOND: "100"}
+        selector = DeviceSelector(device=f"both-{number}")
+        world.add(rule(f"fast-{number}", key="example.com/fast", selector=selector, annotations=fast))
+    world.add(rule("slow"))
+    assert len(world.after(5)) <= 10

@@ -11,7 +11,7 @@ from tests.builders import DRIVER, NOW
 from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.releasing import FREED, ONE, SLICE, WAITS, closing, known, released, statuses, world_of
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.rules import Condition, DeviceSelector
 from webhook.api.slices import Device
@@ -80,8 +80,7 @@ def test_selector_of_no_published_device_says_so() -> None:
 
 
 def test_devices_that_are_published_later_are_noticed() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(closing())
+    world = evicting(closing(), mode=Mode.DELEGATED)
     world.advance(20)
     assert released(world)[1] == "NoDevices"
     world.add(slice_of({"gpu-0": ()}, name="other", pool="other"))

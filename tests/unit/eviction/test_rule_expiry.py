@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import rule
-from tests.unit.eviction.world import FREE, FakeCluster, World
+from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION, RELEASED
@@ -202,8 +202,7 @@ def test_rule_that_is_restored_before_the_watch_shows_the_change_is_left() -> No
             self.edit(effect="NoExecute")
             return failure
 
-    world = World(Mode.DELEGATED, FREE, cluster=Restored)
-    world.add(rule(annotations=expires(0)))
+    world = evicting(rule(annotations=expires(0)), mode=Mode.DELEGATED, cluster=Restored)
     world.advance(30)
     assert isinstance(world.cluster, Restored)
     assert world.cluster.asked.count("downgrade") == 1

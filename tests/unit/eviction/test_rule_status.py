@@ -8,13 +8,12 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.world import BLUNT, FREE, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule, condition_of
 from webhook.eviction import rule_status
 from webhook.eviction.conditions import CANARY, CANARY_DRIVER, EVICTION, IN_TREE, ImpactForecast
-from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 
 
@@ -32,8 +31,7 @@ def written(world: World, kind: str) -> list[tuple[str, str]]:
 
 def test_in_tree_condition_is_written_at_once_and_then_every_ten_seconds() -> None:
     """E-36, E-37; a pod counts whether it is due or not (E-43)."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), claim("later", tolerates(25)), pod("later"), rule())
+    world = evicting(claim(), pod(), claim("later", tolerates(25)), pod("later"), rule(), base=BLUNT)
     world.settle()
     assert [reason for reason, _ in written(world, IN_TREE)] == ["PodsPendingEviction"]
     assert written(world, IN_TREE)[0][1] == "2 pods need to be evicted in 1 namespace."
@@ -46,17 +44,9 @@ def test_in_tree_condition_is_written_at_once_and_then_every_ten_seconds() -> No
     assert world.condition("rule", IN_TREE) == ("False", "Completed", "2 pods evicted since starting the controller.")
 
 
-def test_in_tree_condition_of_a_rule_that_hits_nobody() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule())
-    world.settle()
-    assert world.condition("rule", IN_TREE) == ("False", "NotStarted", "")
-
-
 def test_in_tree_condition_of_effect_none_tells_what_would_be_and_tells_it_once() -> None:
     """E-40."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(slice_of({"gpu-0": (), "gpu-1": ()}), claim(), pod(), rule(effect="None"))
+    world = evicting(slice_of({"gpu-0": (), "gpu-1": ()}), claim(), pod(), rule(effect="None"), base=BLUNT)
     world.advance(30)
     message = (
         "2 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace if the "
@@ -72,8 +62,7 @@ def test_in_tree_condition_of_effect_none_tells_what_would_be_and_tells_it_once(
 
 def test_in_tree_condition_of_other_effects() -> None:
     """E-41."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule(effect="NoSchedule"))
+    world = evicting(rule(effect="NoSchedule"), base=BLUNT)
     world.settle()
     told = ("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")
     assert world.condition("rule", IN_TREE) == told
@@ -106,8 +95,7 @@ def test_in_tree_condition_is_written_on_no_canary() -> None:
 
 def test_in_tree_condition_has_the_time_of_its_last_change() -> None:
     """E-38: also if only the number of pods has changed."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim("a", tolerates(3600)), pod("a"), claim("b", tolerates(3600)), pod("b"), rule())
+    world = evicting(claim("a", tolerates(3600)), pod("a"), claim("b", tolerates(3600)), pod("b"), rule(), base=BLUNT)
     world.advance(20)
     world.remove(world.pod("a"))
     world.advance(20)
@@ -156,8 +144,7 @@ def test_rule_that_is_no_affair_of_the_worker_has_no_condition_about_its_evictio
 
 def test_new_generation_of_a_rule_is_announced_at_once() -> None:
     """The last condition was written a moment ago."""
-    world = World(Mode.DELEGATED, FREE)
-    world.add(claim("stays", tolerates(effect="")), pod("stays"), asking())
+    world = evicting(claim("stays", tolerates(effect="")), pod("stays"), asking(), mode=Mode.DELEGATED)
     world.advance(12)
     known = world.inventory.rules["rule"]
     world.edit(known, taint=structs.replace(known.taint, value="more"), generation=2)
@@ -167,8 +154,7 @@ def test_new_generation_of_a_rule_is_announced_at_once() -> None:
 
 def test_nothing_to_do_is_not_said_before_allocations_can_be_known() -> None:
     """E-44: who waits for False is not told so too soon."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule())
+    world = evicting(rule(), base=BLUNT)
     world.settle()
     assert world.condition("rule")[:2] == ("True", "Waiting")
     world.advance(10.1)
@@ -176,8 +162,7 @@ def test_nothing_to_do_is_not_said_before_allocations_can_be_known() -> None:
 
 
 def test_condition_tells_what_remains_and_when() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim("pod", tolerates(3600)), pod(), rule())
+    world = evicting(claim("pod", tolerates(3600)), pod(), rule(), base=BLUNT)
     world.settle()
     due = format_time(NOW + timedelta(seconds=3600))
     assert world.condition("rule") == (
@@ -190,39 +175,34 @@ def test_condition_tells_what_remains_and_when() -> None:
 
 @pytest.mark.parametrize(("seconds", "names"), [(5, []), (6, ["pod"])])
 def test_pod_that_goes_within_five_seconds_is_not_announced_by_an_event(seconds: int, names: list[str]) -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim("pod", tolerates(seconds)), pod(), rule())
+    world = evicting(claim("pod", tolerates(seconds)), pod(), rule(), base=BLUNT)
     world.settle()
     assert [name for name in world.told("EvictionScheduled") if name == "pod"] == names
 
 
 def test_observe_writes_what_would_be_and_evicts_nobody() -> None:
-    world = World(Mode.OBSERVE, FREE)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), mode=Mode.OBSERVE)
     assert world.after(100) == []
     assert world.condition("rule") == ("False", "ObserveOnly", "0 pods evicted; 1 pod would be evicted in 1 namespace")
     assert world.told("EvictionScheduled") == ["pod"]
 
 
 def test_selector_that_cannot_be_judged_is_said() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), rule(selector=DeviceSelector(unknown=(("all", "true"),))))
+    world = evicting(claim(), pod(), rule(selector=DeviceSelector(unknown=(("all", "true"),))), base=BLUNT)
     world.settle()
     assert world.condition("rule")[:2] == ("False", "Stopped")
     assert "cannot be judged" in world.condition("rule")[2]
 
 
 def test_rule_that_asks_with_the_wrong_effect_is_told() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(claim(), pod(), rule(effect="None", evict=True))
+    world = evicting(claim(), pod(), rule(effect="None", evict=True), mode=Mode.DELEGATED)
     world.advance(20)
     assert world.condition("rule")[:2] == ("False", "Stopped")
     assert world.evicted == []
 
 
 def test_rule_that_does_not_ask_any_more_is_told() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(claim("pod", tolerates(3600)), pod(), asking())
+    world = evicting(claim("pod", tolerates(3600)), pod(), asking(), mode=Mode.DELEGATED)
     world.advance(1)
     known = world.inventory.rules["rule"]
     world.edit(known, meta=structs.replace(known.meta, annotations={}))
@@ -233,8 +213,7 @@ def test_rule_that_does_not_ask_any_more_is_told() -> None:
 
 def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
     """R1: what is pending is dropped as for a taint that is gone, and the rule says why."""
-    world = World(Mode.DELEGATED, FREE)
-    world.add(claim("pod", tolerates(3600)), pod(), asking())
+    world = evicting(claim("pod", tolerates(3600)), pod(), asking(), mode=Mode.DELEGATED)
     world.advance(1)
     assert set(world.planned) == {"pod"}
     world.edit(world.rule(), deleting=True, generation=2)
@@ -259,8 +238,7 @@ def test_rule_that_is_being_deleted_cannot_begin_to_ask_for_eviction(mode: Mode)
 
 def test_no_execute_acts_until_the_rule_is_gone() -> None:
     """The in-tree controller does not look at a rule's deletionTimestamp either."""
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), rule(deleting=True))
+    world = evicting(claim(), pod(), rule(deleting=True), base=BLUNT)
     assert world.after(1) == ["pod"]
 
 
@@ -301,8 +279,7 @@ def test_announcement_of_an_earlier_generation_does_not_count() -> None:
 
 
 def test_nobody_is_due_before_the_announcement() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(claim(), pod(), asking(added=NOW - timedelta(days=1)))
+    world = evicting(claim(), pod(), asking(added=NOW - timedelta(days=1)), mode=Mode.DELEGATED)
     world.clock.wall += timedelta(seconds=7)
     world.advance(1)
     [plan_due] = [note for note in world.cluster.events if note.reason == "Evicted"]
@@ -316,8 +293,7 @@ def test_nobody_is_due_before_the_announcement() -> None:
 def test_progress_survives_a_restart() -> None:
     before = Condition(EVICTION, "True", "Evicting", "some pods evicted", 1, NOW)
     counted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), rule(conditions=(before, counted)))
+    world = evicting(claim(), pod(), rule(conditions=(before, counted)), base=BLUNT)
     world.advance(20)
     assert world.condition("rule") == ("False", "Completed", "8 pods evicted")
     assert world.condition("rule", EVICTED_PODS)[2] == "8"
@@ -327,8 +303,7 @@ def test_progress_survives_a_restart() -> None:
 def test_completed_stays_completed_over_a_restart() -> None:
     before = Condition(EVICTION, "False", "Completed", "7 pods evicted", 1, NOW - timedelta(hours=1))
     counted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW - timedelta(hours=1))
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule(conditions=(before, counted)))
+    world = evicting(rule(conditions=(before, counted)), base=BLUNT)
     world.advance(20)
     assert written(world, EVICTION) == []
 
@@ -340,8 +315,7 @@ def test_completed_stays_completed_over_a_restart() -> None:
 def test_completed_stays_completed_where_its_count_is_not_known(generation: int, reason: str) -> None:
     """L14: by an earlier version; `kubectl wait` for the reason returns all the same."""
     before = Condition(EVICTION, "False", "Completed", "7 pods evicted", 1, NOW - timedelta(hours=1))
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule(conditions=(before,), generation=generation))
+    world = evicting(rule(conditions=(before,), generation=generation), base=BLUNT)
     world.advance(20)
     assert world.condition("rule") == ("False", reason, "0 pods evicted")
 
@@ -349,8 +323,7 @@ def test_completed_stays_completed_where_its_count_is_not_known(generation: int,
 def test_nothing_to_do_stays_so_over_a_restart() -> None:
     """A rule of effect NoExecute need not announce what it has not done."""
     before = Condition(EVICTION, "False", "NothingToDo", "0 pods evicted", 1, NOW - timedelta(hours=1))
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule(conditions=(before,)))
+    world = evicting(rule(conditions=(before,)), base=BLUNT)
     world.advance(20)
     assert written(world, EVICTION) == []
 
@@ -367,64 +340,6 @@ def test_new_leader_waits_for_allocations_unless_it_was_reported_that_there_is_n
     status: str, generation: int, *, waits: bool
 ) -> None:
     before = Condition(EVICTION, status, "Waiting", "0 pods evicted", 1, NOW - timedelta(hours=1))
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule(conditions=(before,), generation=generation))
+    world = evicting(rule(conditions=(before,), generation=generation), base=BLUNT)
     world.settle()
     assert world.condition("rule")[:2] == (("True", "Waiting") if waits else ("False", "NothingToDo"))
-
-
-# --- expiry -------------------------------------------------------------------------------------
-
-
-def expiring(seconds: float, **fields: object) -> DeviceTaintRule:
-    expires = format_time(NOW + timedelta(seconds=seconds))
-    return rule(annotations={EXPIRES_AT: expires}, **fields)  # type: ignore[arg-type]
-
-
-def test_expired_rule_is_set_to_none_at_its_time() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim("pod", tolerates(3600)), pod(), expiring(100))
-    world.advance(99)
-    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
-    world.advance(2)
-    assert world.inventory.rules["rule"].taint.effect == "None"
-    assert world.planned == {}
-    assert world.condition("rule", CONTESTED)[:2] == ("False", "TakenBack")
-
-
-def test_expired_rule_that_is_restored_is_left_and_told() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(expiring(10))
-    world.advance(15)
-    world.edit(world.rule(), taint=taint())
-    world.advance(60)
-    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
-    assert world.condition("rule", CONTESTED)[:2] == ("True", "Restored")
-
-
-def test_expiry_that_was_moved_holds_again() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(expiring(10))
-    world.advance(15)
-    known = world.inventory.rules["rule"]
-    later = expiring(100)
-    world.change(known, structs.replace(later, conditions=known.conditions))
-    world.advance(60)
-    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
-    world.advance(60)
-    assert world.inventory.rules["rule"].taint.effect == "None"
-
-
-def test_expired_rule_is_deleted_where_that_is_asked_for() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT, delete_expired=True)
-    world.add(expiring(10))
-    world.advance(15)
-    assert dict(world.inventory.rules) == {}
-
-
-@pytest.mark.parametrize("mode", [Mode.OBSERVE])
-def test_observe_takes_no_rule_back(mode: Mode) -> None:
-    world = World(mode, FREE)
-    world.add(expiring(10))
-    world.advance(60)
-    assert world.inventory.rules["rule"].taint.effect == "NoExecute"

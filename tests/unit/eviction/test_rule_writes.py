@@ -82,8 +82,7 @@ def test_progress_is_written_again_when_the_inventory_is_current_again() -> None
 
 @pytest.mark.parametrize("lost", ["trusted", "leads"])
 def test_no_rule_is_taken_back_by_a_worker_in_doubt(lost: str) -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(rule(annotations=EXPIRED))
+    world = evicting(rule(annotations=EXPIRED), mode=Mode.DELEGATED)
     setattr(world, lost, False)
     world.advance(60)
     assert world.cluster.writes == []
@@ -164,8 +163,7 @@ def test_announcement_that_fails_while_the_inventory_is_out_of_date_is_tried_aga
     ],
 )
 def test_condition_that_another_writer_changes_is_restored_at_once(change: tuple[Condition, ...]) -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(asking())
+    world = evicting(asking(), mode=Mode.DELEGATED)
     world.advance(60)
     told = world.condition("rule")
     world.cluster.writes.clear()
@@ -180,8 +178,7 @@ def test_condition_that_another_writer_changes_is_restored_at_once(change: tuple
 
 def test_condition_that_is_right_before_the_first_write_is_restored_as_well() -> None:
     known = Condition(EVICTION, "False", "Completed", "0 pods evicted", 1, NOW)
-    world = World(Mode.OBSERVE, FREE)
-    world.add(rule(conditions=(structs.replace(known, reason="ObserveOnly"),)))
+    world = evicting(rule(conditions=(structs.replace(known, reason="ObserveOnly"),)), mode=Mode.OBSERVE)
     world.advance(60)
     assert reasons(world) == []
     status_changed(world, ())
@@ -261,6 +258,7 @@ def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_m
     world.add(asking())
     world.advance(290)
     assert warnings(caplog, "conditions not written") == [1]
+    assert 29 <= server.attempts <= 45
     world.advance(20)
     assert len(warnings(caplog, "conditions not written")) == 2
     server.conditions = False
@@ -293,8 +291,7 @@ def test_changes_of_the_status_do_not_hasten_a_retry() -> None:
 
 
 def test_announcement_is_forgotten_with_its_rule() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(asking())
+    world = evicting(asking(), mode=Mode.DELEGATED)
     world.advance(30)
     assert len(world.worker._core.announcements._known) == 1
     world.remove(world.inventory.rules["rule"])
@@ -335,14 +332,6 @@ def test_events_about_a_blocked_pod_and_its_rule_are_renewed_each_hour() -> None
     assert sorted(world.told("EvictionBlocked")) == ["pod", "pod", "rule", "rule"]
 
 
-def test_events_about_a_held_pod_and_its_rule_are_renewed_each_hour() -> None:
-    world = evicting(claim("pod"), pod("pod", hold="debugging"), rule(), max_hold_seconds=86400)
-    world.advance(3590)
-    assert sorted(world.told("EvictionHeld")) == ["pod", "rule"]
-    world.advance(30)
-    assert sorted(world.told("EvictionHeld")) == ["pod", "pod", "rule", "rule"]
-
-
 @pytest.mark.parametrize("other", [{"hold": "debugging"}, {"hold": None}], ids=["held", "free"])
 @pytest.mark.parametrize("part", [True, False], ids=["a part is planned again", "all are"])
 def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
@@ -372,8 +361,7 @@ def test_event_about_what_only_happens_once_is_not_renewed() -> None:
 
 
 def test_event_about_a_rule_that_is_done_is_not_renewed() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(asking())
+    world = evicting(asking(), mode=Mode.DELEGATED)
     world.advance(2 * 3600)
     status_changed(world, ())
     assert reasons(world) == ["Waiting", "NothingToDo", "NothingToDo"]

@@ -9,19 +9,18 @@ from msgspec import structs
 
 from tests.costs import calls_of
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.test_units import GENTLE, JOB_SET, gang, group, sharing
-from tests.unit.eviction.world import FREE, NEVER, Budget, World, evicting
+from tests.unit.eviction.test_units import JOB_SET, gang, group, sharing
+from tests.unit.eviction.world import FREE, NEVER, Budget, World, evicting, gentle
 from webhook.api.pods import DisruptionBudget, PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import BudgetLimit
 
 
 def test_no_pod_goes_unless_the_budget_allows_all() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     budget = Budget(every_seconds=0.0, allows_at=0.0, status=2)
     world.add_budget(budget)
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world.add(*gang("a", "b", "c"), rule())
     assert world.after(60) == []
     assert len(world.cluster.dry_runs) <= 60 / 5 + 1
     budget.status = 3
@@ -30,17 +29,16 @@ def test_no_pod_goes_unless_the_budget_allows_all() -> None:
 
 
 def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     world.add_budget(Budget(allows_at=0.0, status=1))
-    gang(world, "a", "b", priority=-1)
-    world.add(claim("lone"), pod("lone"), rule())
+    world.add(*gang("a", "b", priority=-1), claim("lone"), pod("lone"), rule())
     assert world.after(1) == ["lone"]
 
 
 def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     world.add_budget(Budget(every_seconds=0.0, allows_at=0.0, status=2))
-    gang(world, *[f"rank-{number:03}" for number in range(200)])
+    world.add(*gang(*[f"rank-{number:03}" for number in range(200)]))
     looks, find = list[str](), world.find
 
     def counted(namespace: str, name: str) -> DisruptionBudget:
@@ -55,10 +53,9 @@ def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monk
 
 
 def test_dry_run_that_is_refused_keeps_all() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     world.add_budget(Budget("b"))
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world.add(*gang("a", "b", "c"), rule())
     assert world.after(30) == []
     assert world.cluster.requests == []
 

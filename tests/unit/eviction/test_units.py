@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.costs import calls_of
-from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
-from webhook.api.claims import Consumer
+from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates, using
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting, gentle
+from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
@@ -32,12 +32,15 @@ def member(name: str, gang: str = "train", **fields: Any) -> Pod:
     return owned(name, by=f"job-{gang}", kind="Job", labels=((JOB_SET, gang),), **fields)
 
 
-def gang(world: World, *names: str, of: str = "train", seconds: dict[str, int] | None = None, **fields: Any) -> None:
+def gang(
+    *names: str, of: str = "train", seconds: Mapping[str, int] | None = None, **fields: Any
+) -> list[ResourceClaim | Pod]:
     """Ranks with a claim each."""
+    made = list[ResourceClaim | Pod]()
     for name in names:
-        after = (seconds or {}).get(name)
-        tolerations = () if after is None else (tolerates(after),)
-        world.add(claim(name, *tolerations, devices=(f"gpu-{name}",)), member(name, of, **fields))
+        tolerations = () if seconds is None or name not in seconds else (tolerates(seconds[name]),)
+        made += [claim(name, *tolerations, devices=(f"gpu-{name}",)), member(name, of, **fields)]
+    return made
 
 
 def group(mode: str = ALL, name: str = "ring") -> PodGroup:
@@ -59,23 +62,18 @@ def at(world: World) -> dict[str, float]:
 
 
 def test_ranks_of_a_job_set_are_evicted_together_in_one_place_of_their_owner() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world = gentle(*gang("a", "b", "c"), rule())
     assert sorted(world.settled()) == ["a", "b", "c"]
 
 
 def test_pods_without_a_gang_go_one_by_one() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    for name in ("a", "b"):
-        world.add(claim(name), owned(name))
-    world.add(rule())
+    world = gentle(*using("a", "b", make=owned), rule())
     assert world.settled() == ["a"]
 
 
 def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
     """Two groups of a LeaderWorkerSet: one place, which is free once all pods of the first group are back and ready."""
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     labels = {
         name: (("leaderworkerset.sigs.k8s.io/group-key", name[0]), ("leaderworkerset.sigs.k8s.io/name", "serve"))
         for name in ("a0", "a1", "b0", "b1", "a2", "a3")
@@ -94,7 +92,7 @@ def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
 
 def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
     """A Job controller waits 10 s or longer, others until the last pod is gone."""
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     labels = {name: (("devicetaint.io/pool", name[0]),) for name in ("a0", "b0")}
     world.change_policy(structs.replace(GENTLE, gang_labels=("devicetaint.io/pool",)))
     for name in ("a0", "b0"):
@@ -107,18 +105,13 @@ def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
 
 def test_gang_takes_all_of_its_tokens_at_once_and_the_next_one_waits_for_them() -> None:
     """A bucket of one token and one a second: a gang of four leaves it with minus three."""
-    world = evicting(rate=1.0, burst=1)
-    gang(world, "a0", "a1", "a2", "a3", of="one")
-    gang(world, "b0", of="two")
-    world.add(rule())
+    world = evicting(*gang("a0", "a1", "a2", "a3", of="one"), *gang("b0", of="two"), rule(), rate=1.0, burst=1)
     world.advance(10)
     assert at(world) == {"a0": 0, "a1": 0, "a2": 0, "a3": 0, "b0": 4}
 
 
 def test_members_wait_for_the_last_that_is_due_within_the_window() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61})
-    world.add(rule())
+    world = gentle(*gang("a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61}), rule())
     assert world.after(59) == []
     assert sorted(world.after(1.1)) == ["a", "b", "c"]
     world.advance(2)
@@ -126,9 +119,7 @@ def test_members_wait_for_the_last_that_is_due_within_the_window() -> None:
 
 
 def test_window_of_the_profile_counts() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, gang_window_seconds=10.0))
-    gang(world, "a", "b", seconds={"b": 11})
-    world.add(rule())
+    world = gentle(*gang("a", "b", seconds={"b": 11}), rule(), gang_window_seconds=10.0)
     assert world.settled() == ["a"]
 
 
@@ -143,17 +134,14 @@ def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
             self.now -= 1
             return await super().evict(pod, grace_period_seconds)
 
-    world = World(Mode.REPLACEMENT, GENTLE, cluster=Slow, workers=3)
-    gang(world, *"abcdefgh")
-    world.add(rule())
+    world = gentle(*gang(*"abcdefgh"), rule(), cluster=Slow, workers=3)
     world.settle()
     assert isinstance(world.cluster, Slow)
     assert (len(world.evicted), world.cluster.most) == (8, 3)
 
 
 def test_gang_waits_while_one_of_its_pods_is_held() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a", "b")
+    world = gentle(*gang("a", "b"))
     world.edit(world.pod("b"), hold="checkpoint")
     world.add(rule())
     assert world.after(30) == []
@@ -162,10 +150,8 @@ def test_gang_waits_while_one_of_its_pods_is_held() -> None:
 
 
 def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, wait_for_completion_seconds=100))
-    gang(world, "a", "b", seconds={"b": 30}, completes=True)
-    gang(world, "c")
-    world.add(rule())
+    world = gentle(wait_for_completion_seconds=100)
+    world.add(*gang("a", "b", seconds={"b": 30}, completes=True), *gang("c"), rule())
     assert world.after(129) == []
     world.advance(2)
     assert at(world) == {"a": 130, "b": 130, "c": 130}
@@ -181,28 +167,24 @@ def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
 def test_gang_all_of_whose_pods_are_kept_goes_with_the_last_of_them(
     fields: dict[str, Any], settings: dict[str, float]
 ) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, **settings))
-    gang(world, "a", "b", seconds={"b": 30}, **fields)
-    world.add(rule())
+    world = gentle(*gang("a", "b", seconds={"b": 30}, **fields), rule(), **settings)
     world.advance(140)
     assert at(world) == {"a": 130, "b": 130}
 
 
 def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a", seconds={"a": 20})
-    world.add(rule())
+    world = gentle(*gang("a", seconds={"a": 20}), rule())
     world.advance(10)
-    gang(world, "b", seconds={"b": 40})
+    world.add(*gang("b", seconds={"b": 40}))
     assert world.after(29) == []
     world.advance(2)
     assert at(world) == {"a": 40, "b": 40}
 
 
 def test_waves_of_a_gang_go_one_after_the_other() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, per_owner_unavailable=None))
+    world = gentle(per_owner_unavailable=None)
     names = [f"rank-{number:03}" for number in range(120)]
-    gang(world, *names, seconds={name: 100 * (number // 2) for number, name in enumerate(names) if number > 1})
+    world.add(*gang(*names, seconds={name: 100 * (number // 2) for number, name in enumerate(names) if number > 1}))
     world.add(rule())
     world.advance(100 * 60)
     assert at(world) == {name: 100 * (number // 2) for number, name in enumerate(names)}
@@ -210,16 +192,12 @@ def test_waves_of_a_gang_go_one_after_the_other() -> None:
 
 def test_gang_of_pods_that_no_taint_hits_stays() -> None:
     """Only a PodGroup of mode `all` takes others along."""
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a")
-    world.add(claim("b", tolerates()), member("b"), rule())
+    world = gentle(*gang("a"), claim("b", tolerates()), member("b"), rule())
     assert world.settled() == ["a"]
 
 
 def test_mirror_pods_and_daemons_are_not_waited_for() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a")
-    world.add(claim("b", tolerates(30)), member("b", mirror=True), rule())
+    world = gentle(*gang("a"), claim("b", tolerates(30)), member("b", mirror=True), rule())
     assert world.settled() == ["a"]
 
 
@@ -248,8 +226,7 @@ def test_claim_that_no_taint_touches_makes_no_member_of_a_gang_wait_longer() -> 
     own, scratch = PodClaim("a-claim", generated=True), PodClaim("scratch-claim")
     world.add(claim("a", devices=("gpu-a",)))
     sharing(world, "scratch", member("a", claims=(own, scratch)), pod("c", claims=(scratch,)), pool="disks")
-    gang(world, "b", seconds={"b": 100})
-    world.add(rule(selector=DeviceSelector(DRIVER, POOL)))
+    world.add(*gang("b", seconds={"b": 100}), rule(selector=DeviceSelector(DRIVER, POOL)))
     world.advance(110)
     assert at(world) == {"a": 0, "b": 100}
 
@@ -267,15 +244,14 @@ def test_daemon_that_shares_a_claim_is_not_waited_for() -> None:
 
 def test_group_of_mode_all_goes_as_a_whole() -> None:
     """Members whose devices are not tainted go too, those without a node do not."""
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world = gentle(group(), claim("a"), pod("a", pod_group="ring"))
     world.add(pod("b", pod_group="ring", claims=()), pod("c", pod_group="ring", claims=(), node_name=""))
     world.add(rule())
     assert sorted(world.settled()) == ["a", "b"]
 
 
 def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     world.add(group(), claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
     tainted = rule()
     world.add(tainted)
@@ -288,8 +264,7 @@ def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
 
 def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> None:
     """Seen on a real API server: Job pods stay in Terminating until the Job controller has counted them."""
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.cluster.lingering = True
+    world = gentle(lingering=True)
     world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
     assert sorted(world.settled()) == ["a", "b"]
     assert world.pod("a").deleting
@@ -301,8 +276,7 @@ def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> N
 
 @pytest.mark.parametrize("hold", [None, "too late"])
 def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold: str | None) -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
+    world = gentle(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
     world.cluster.lingering = True
     world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
     world.add(rule())
@@ -313,25 +287,19 @@ def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold
 
 
 def test_group_of_mode_all_waits_for_its_last_pod_however_late() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world = gentle(group(), claim("a"), pod("a", pod_group="ring"))
     world.add(claim("b", tolerates(600)), pod("b", pod_group="ring"), rule())
     world.advance(601)
     assert at(world) == {"a": 600, "b": 600}
 
 
 def test_pods_of_a_group_of_mode_single_go_one_by_one() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(group(SINGLE))
-    for name in ("a", "b"):
-        world.add(claim(name), pod(name, pod_group="ring"))
-    world.add(rule())
+    world = gentle(group(SINGLE), *using("a", "b", pod_group="ring"), rule())
     assert world.settled() == ["a"]
 
 
 def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
+    world = gentle(claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
     world.settle()
     assert going(world) == {"a": 60.0}
     world.add(group())
@@ -341,8 +309,7 @@ def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
 
 def ring(*hit: str) -> World:
     """A PodGroup of mode `all`: pods that tolerate the taint for ever, and z, which uses no device."""
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(group(), pod("z", pod_group="ring", claims=()), rule())
+    world = gentle(group(), pod("z", pod_group="ring", claims=()), rule())
     for name in hit:
         world.add(claim(name, tolerates()), pod(name, pod_group="ring"))
     world.settle()
@@ -399,8 +366,7 @@ def test_pod_that_is_hit_when_all_others_are_leaving_takes_companions_along() ->
 
 
 def test_of_pods_due_at_the_same_time_the_first_by_name_is_why_others_go() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(group(), pod("z", pod_group="ring", claims=()))
+    world = gentle(group(), pod("z", pod_group="ring", claims=()))
     for name in "ba":
         world.add(rule(f"rule-{name}", selector=DeviceSelector(DRIVER, None, f"gpu-{name}")))
         world.add(claim(name, tolerates(10), devices=(f"gpu-{name}",)), pod(name, pod_group="ring"))
@@ -434,7 +400,7 @@ def test_cost_of_a_group_grows_with_its_size_and_not_with_the_square() -> None:
 
 
 def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
+    world = gentle()
     reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
     world.add(group(SINGLE))
     for name in ("a", "b"):
@@ -454,19 +420,16 @@ def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
 
 
 def test_gang_is_deleted_as_a_whole_after_the_deadline() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, deadline_seconds=20.0, delete_after_deadline=True))
+    world = gentle(deadline_seconds=20.0, delete_after_deadline=True)
     world.add_budget(Budget())
-    gang(world, "a", "b", "c")
-    world.add(rule())
+    world.add(*gang("a", "b", "c"), rule())
     world.advance(60)
     assert sorted(verb for verb, *_ in world.cluster.calls) == ["delete"] * 3
     assert len(set(at(world).values())) == 1
 
 
 def test_member_that_fails_after_the_others_went_is_retried() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, overall=1))
-    world.cluster.lingering = True
-    gang(world, "a", "b")
+    world = gentle(*gang("a", "b"), overall=1, lingering=True)
     world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
     world.add(rule())
     assert sorted(world.after(10)) == ["a", "b"]

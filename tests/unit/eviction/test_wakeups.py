@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurry
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World, evicting
 from webhook.api.rules import EVICTED_PODS, DeviceSelector
 from webhook.eviction.conditions import IN_TREE
@@ -214,9 +214,7 @@ def test_pod_that_fails_by_itself_is_missing_already_and_goes_at_once() -> None:
 def test_token_that_was_not_used_wakes_the_next_of_its_rate(result: EvictionResult) -> None:
     async def test(world: World) -> None:
         world.cluster.answers.append(EvictionOutcome(result, "no"))
-        for number in range(3):
-            world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
-        world.add(rule())
+        world.add(*using(*[f"pod-{number}" for number in range(3)]), rule())
         await soon()
         assert [name for _, name, _ in world.cluster.requests] == ["ml/pod-0", "ml/pod-1"]
         assert world.evicted == ["pod-1"]
@@ -372,8 +370,7 @@ def test_no_last_condition_without_the_lease_or_by_a_doubtful_inventory(
 
 def test_last_condition_counts_what_was_not_planned_yet() -> None:
     """Planning in time slices is finished first."""
-    world = World(Mode.OBSERVE, FREE)
-    world.add(rule())
+    world = evicting(rule(), mode=Mode.OBSERVE)
     world.advance(20)
     for number in range(3):
         world.inventory.apply(None, claim(f"pod-{number}"))

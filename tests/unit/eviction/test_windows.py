@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
@@ -27,12 +27,6 @@ AT_NIGHT = structs.replace(FREE, windows=(NIGHTLY,))
 OPENS = 8 * HOUR
 RARELY = 600.0
 """How often conditions are written, in tests over days that are not about them."""
-
-
-def crowd(world: World, count: int, **fields: object) -> None:
-    for number in range(count):
-        name = f"pod-{number:03}"
-        world.add(claim(name, devices=(name,)), pod(name, **fields))
 
 
 def times(world: World) -> list[float]:
@@ -125,8 +119,7 @@ def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None
     """Nothing is asked of the API server meanwhile."""
     short = structs.replace(AT_NIGHT, windows=(structs.replace(NIGHTLY, duration_seconds=60.0),), rate=1, burst=1)
     world = World(Mode.REPLACEMENT, short, condition_seconds=RARELY)
-    crowd(world, 100)
-    world.add(rule())
+    world.add(*crowd(100), rule())
     assert world.after(OPENS - 1) == []
     assert len(world.planned) == 100
     world.advance(DAY)
@@ -148,8 +141,7 @@ def test_pod_that_becomes_due_while_a_window_is_open_goes_then() -> None:
 @pytest.mark.untraced
 def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
     world = World(Mode.REPLACEMENT, AT_NIGHT)
-    crowd(world, 3)
-    world.add(rule())
+    world.add(*crowd(3), rule())
     world.advance(60)
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("True", "Waiting")
@@ -171,8 +163,7 @@ def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
 def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, overall=1))
     world.cluster.lingering = True
-    crowd(world, 3)
-    world.add(rule())
+    world.add(*crowd(3), rule())
     assert len(world.after(OPENS + 100)) == 1
     assert world.sample("oldest_due_seconds") == pytest.approx(100, abs=0.01)
     world.change_policy(structs.replace(FREE, overall=1))
@@ -183,7 +174,7 @@ def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
 @pytest.mark.untraced
 def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
     world = World(Mode.REPLACEMENT, AT_NIGHT)
-    crowd(world, 1)
+    world.add(*crowd(1))
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
     world.add(rule())
     world.advance(OPENS + 100)
@@ -196,7 +187,7 @@ def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
 
 def test_pod_behind_a_budget_waits_for_the_next_window_once_it_is_closed() -> None:
     world = World(Mode.REPLACEMENT, AT_NIGHT, condition_seconds=RARELY)
-    crowd(world, 2)
+    world.add(*crowd(2))
     world.add_budget(Budget(allows_at=OPENS + HOUR + 60))
     world.add(rule())
     assert world.after(OPENS + 2 * HOUR) == []
@@ -215,7 +206,7 @@ def test_deadline_of_a_budget_does_not_go_on_while_windows_are_closed() -> None:
         structs.replace(AT_NIGHT, windows=(short,), deadline_seconds=200, delete_after_deadline=True),
         condition_seconds=RARELY,
     )
-    crowd(world, 1)
+    world.add(*crowd(1))
     world.add_budget(Budget(allows_at=OPENS + DAY))
     world.add(rule())
     world.advance(OPENS + 150)
@@ -227,9 +218,7 @@ def test_deadline_of_a_budget_does_not_go_on_while_windows_are_closed() -> None:
 
 
 def test_window_of_a_changed_policy_holds_at_once() -> None:
-    world = evicting(rate=1, burst=1)
-    crowd(world, 10)
-    world.add(rule())
+    world = evicting(*crowd(10), rule(), rate=1, burst=1)
     assert len(world.after(2.5)) == 3
     world.change_policy(structs.replace(AT_NIGHT, rate=1, burst=1))
     assert len(world.after(HOUR)) == 3
@@ -243,8 +232,7 @@ def test_window_of_a_changed_policy_holds_at_once() -> None:
 def test_wall_clock_that_is_set(hours: float) -> None:
     """Windows go by the wall clock, waits by the other one."""
     world = World(Mode.REPLACEMENT, AT_NIGHT)
-    crowd(world, 2)
-    world.add(rule())
+    world.add(*crowd(2), rule())
     world.advance(60)
     world.clock.wall += timedelta(hours=hours)
     world.worker.requeue_waiting()
@@ -255,8 +243,7 @@ def test_wall_clock_that_is_set(hours: float) -> None:
 
 def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.01, burst=1), condition_seconds=RARELY)
-    crowd(world, 9)
-    world.add(rule())
+    world.add(*crowd(9), rule())
     assert len(world.after(OPENS + 1)) == 1
     world.clock.wall += timedelta(hours=1)
     world.worker.requeue_waiting()
@@ -288,8 +275,7 @@ def test_profiles_have_their_own_windows() -> None:
 
 def test_no_one_waits_for_windows_in_mode_observe() -> None:
     world = World(Mode.OBSERVE, AT_NIGHT)
-    crowd(world, 2)
-    world.add(rule())
+    world.add(*crowd(2), rule())
     world.advance(60)
     assert world.condition("rule")[1] == "ObserveOnly"
     assert world.sample("pods_waiting", why="window") == 0
@@ -297,8 +283,7 @@ def test_no_one_waits_for_windows_in_mode_observe() -> None:
 
 def test_pods_that_go_meanwhile_are_forgotten() -> None:
     world = World(Mode.REPLACEMENT, AT_NIGHT)
-    crowd(world, 2)
-    world.add(rule())
+    world.add(*crowd(2), rule())
     world.advance(60)
     waits = world.worker._core.plan.waits
     assert {uid: each.reason for uid, each in waits.items()} == dict.fromkeys(
@@ -383,9 +368,7 @@ def test_gang_waits_for_its_member_that_may_complete(completing: str) -> None:
 @pytest.mark.untraced
 def test_pods_that_complete_in_time_are_not_evicted() -> None:
     world = evicting(wait_for_completion_seconds=DAY)
-    crowd(world, 3, completes=True)
-    world.add(claim("server", devices=("server",)), pod("server"))
-    world.add(rule())
+    world.add(*crowd(3, completes=True), claim("server", devices=("server",)), pod("server"), rule())
     assert world.after(60) == ["server"]
     assert world.condition("rule")[:2] == ("True", "Waiting")
     assert "3 left to complete" in world.condition("rule")[2]
@@ -416,9 +399,7 @@ def test_profile_can_skip_its_pods() -> None:
 
 
 def test_opening_in_utc_is_said_so() -> None:
-    world = evicting(windows=(EvictionWindow("0 0 1 1 *", HOUR),))
-    crowd(world, 1)
-    world.add(rule())
+    world = evicting(*crowd(1), rule(), windows=(EvictionWindow("0 0 1 1 *", HOUR),))
     world.advance(60)
     opens = datetime(2027, 1, 1, tzinfo=UTC).isoformat()
     assert f"1 waiting for a window that opens at {opens} (UTC)" in world.condition("rule")[2]

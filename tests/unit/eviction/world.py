@@ -471,16 +471,24 @@ class World:
         return found.status, found.reason, found.message
 
 
-def evicting(*objects: InventoryObject, lingering: bool = False, **fields: Any) -> World:
-    """A worker in the place of the in-tree controller. Its only profile has these fields, and nothing else that binds.
-
-    What is no field of a profile is given to `World`.
-    """
+def evicting(
+    *objects: InventoryObject,
+    mode: Mode = Mode.REPLACEMENT,
+    base: EvictionProfile = FREE,
+    lingering: bool = False,
+    **fields: Any,
+) -> World:
+    """A worker whose only profile is like `base`, with these fields; what is no field of a profile is for `World`."""
     profile = {name: fields.pop(name) for name in EvictionProfile.__struct_fields__ if name in fields}
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, **profile), **fields)
+    world = World(mode, structs.replace(base, **profile), **fields)
     world.cluster.lingering = lingering
     world.add(*objects)
     return world
+
+
+def gentle(*objects: InventoryObject, **fields: Any) -> World:
+    """One unavailable pod or gang of each owner, and nothing else that binds."""
+    return evicting(*objects, **{"per_owner_unavailable": 1, **fields})
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -126,22 +126,6 @@ def test_second_by_which_a_clock_is_off_is_noticed_within_a_second(
     assert len(again) == recomputed
 
 
-@hurried
-async def test_wall_clock_that_was_not_set_is_not_reported(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recomputed: list[str] = []
-    monkeypatch.setattr(Controller, "requeue_waiting", lambda _: recomputed.append("again"))
-    world = World(Mode.DELEGATED, FREE, clock=LoopClock())
-    async with at_work(world):
-        await asyncio.sleep(10)
-        assert caplog.messages == []
-        world.clock.wall += timedelta(hours=1)
-        await asyncio.sleep(10)
-    assert caplog.messages == ["wall clock changed"]
-    assert recomputed == ["again"]
-
-
 def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Linux has it: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME and the wall clock do not."""
     still = time.monotonic()

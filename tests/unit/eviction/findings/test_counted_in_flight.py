@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.objects import claim, owned, pod, rule, using
 from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, name_of, part, stopped
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World, evicting
@@ -193,9 +193,7 @@ def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: boo
     world = limited_to(9, profile)
     slow(world).lost = 1
     world.cluster.lingering = lingering
-    for name in ("one", "two"):
-        world.add(claim(name), owned(name))
-    world.add(rule())
+    world.add(*using("one", "two", make=owned), rule())
     world.advance(1)
     [first] = world.evicted
     if lingering:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World, evicting
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
@@ -24,9 +24,7 @@ def verbs(world: World) -> list[str]:
 
 
 def deployment(world: World, count: int) -> None:
-    for number in range(count):
-        name = f"web-{number:02}"
-        world.add(claim(name, devices=(name,)), owned(name))
+    world.add(*using(*[f"web-{number:02}" for number in range(count)], on="{}", make=owned))
 
 
 # --- budgets that make progress -----------------------------------------------------------------

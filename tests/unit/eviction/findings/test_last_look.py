@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, using
 from tests.unit.eviction.world import BLUNT, FREE, NEVER, Budget, FakeCluster, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Pod
@@ -112,8 +112,7 @@ def test_what_a_request_that_was_not_sent_has_taken_is_there_for_the_next_one() 
         structs.replace(FREE, rate=0.001, burst=1, overall=1, max_per_minute=1, max_hold_seconds=NEVER),
     )
     world.cluster.lingering = True
-    for name in ("a", "b"):
-        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name))
+    world.add(*using("a", "b", on="gpu-{}"))
     world.cluster.while_connecting.append(lambda: world.edit(world.pod("a"), hold="debugging"))
     world.add(rule())
     assert world.after(5) == ["b"]
@@ -130,8 +129,7 @@ def test_pod_whose_request_was_not_sent_goes_once_nothing_keeps_it() -> None:
 
 def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_themselves() -> None:
     world = World(Mode.REPLACEMENT, UNHELD)
-    for name in "abc":
-        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))
+    world.add(*using(*"abc", on="gpu-{}", gang="train"))
 
     def hold_b() -> None:
         world.edit(world.pod("b"), hold="debugging")
@@ -143,8 +141,7 @@ def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_th
 
 def test_no_member_of_a_gang_goes_if_one_is_held_before_the_first_has_gone() -> None:
     world = World(Mode.REPLACEMENT, UNHELD)
-    for name in "abc":
-        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))
+    world.add(*using(*"abc", on="gpu-{}", gang="train"))
     world.cluster.while_connecting.append(lambda: world.edit(world.pod("c"), hold="debugging"))
     world.add(rule())
     world.advance(5)
@@ -303,9 +300,7 @@ def test_conflict_of_the_second_member_does_not_keep_the_others() -> None:
 def test_only_pods_under_a_budget_are_read_and_each_of_them_once() -> None:
     world = evicting()
     world.add_budget(Budget(selects="web", every_seconds=0.0, allows_at=0.0, status=9))
-    for name in ("web-0", "web-1", "free-0"):
-        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name))
-    world.add(rule())
+    world.add(*using("web-0", "web-1", "free-0", on="gpu-{}"), rule())
     world.advance(30)
     assert sorted(world.cluster.reads) == ["web-0", "web-1"]
     assert len(world.evicted) == 3

@@ -13,9 +13,8 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, tolerates, using
 from tests.unit.eviction.slow import UNSURE
-from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import BLUNT, CHANGED, FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
@@ -63,9 +62,7 @@ def rest(world: World) -> Iterator[Unit]:
 
 
 def test_no_pod_is_taken_twice_although_pods_are_taken_at_each_step() -> None:
-    world = evicting(lingering=True)
-    crowd(world, 600)
-    world.add(rule())
+    world = evicting(*crowd(600), rule(), lingering=True)
     world.catch_up()
     world.worker.requeue_waiting()
     taken = [world.worker.take() for _ in world.worker.planner.steps()]
@@ -92,9 +89,7 @@ def test_policy_may_lose_a_profile_at_any_step() -> None:
 def test_plan_that_was_begun_before_the_policy_changed_stops_no_rule() -> None:
     def play(number: int) -> bool:
         most = [1]
-        world = evicting(ceiling_of=lambda _: Ceiling(most[0]))
-        crowd(world, 2)
-        world.add(rule())
+        world = evicting(*crowd(2), rule(), ceiling_of=lambda _: Ceiling(most[0]))
 
         def raise_it() -> None:
             most[0] = 2
@@ -114,8 +109,7 @@ def test_pods_that_are_taken_and_gone_at_any_step_are_counted(monkeypatch: pytes
     monkeypatch.setattr(plan, "_STEP", 2)
 
     def play(number: int) -> bool:
-        world = evicting(ceiling_of=lambda _: Ceiling(12))
-        crowd(world, 6)
+        world = evicting(*crowd(6), ceiling_of=lambda _: Ceiling(12))
         if along:
             group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
             world.add(group, claim("y"), pod("y", pod_group="ring"))
@@ -166,10 +160,7 @@ def test_look_that_is_due_while_another_line_is_made_is_not_lost(monkeypatch: py
     monkeypatch.setattr(line, "_STEP", 1)
 
     def play(number: int) -> bool:
-        world = evicting(per_owner_unavailable=1, lingering=True)
-        for name in "ab":
-            world.add(claim(name), owned(name))
-        world.add(rule())
+        world = evicting(*using(*"ab", make=owned), rule(), per_owner_unavailable=1, lingering=True)
         assert world.settled() == ["a"]
         world.worker.requeue_waiting()
         there = between_steps(number, world, lambda: world.add_budget(Budget("b", status=5, allows_at=0)))
@@ -255,8 +246,7 @@ def test_pod_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
 def test_ceiling_that_is_lowered_stops_a_request_on_its_way() -> None:
     most = [3]
     world = World(Mode.REPLACEMENT, SLOWLY, ceiling_of=lambda _: Ceiling(most[0]))
-    crowd(world, 3)
-    world.add(rule())
+    world.add(*crowd(3), rule())
     world.catch_up()
 
     def lower() -> None:
@@ -275,8 +265,7 @@ def test_confirmation_of_fewer_pods_counts_at_once(whole_most: int, monkeypatch:
     world = World(
         Mode.REPLACEMENT, SLOWLY, ceiling_of=lambda rule: Ceiling(most[rule.meta.annotations[CONFIRM_IMPACT]])
     )
-    crowd(world, 3)
-    world.add(rule(annotations={CONFIRM_IMPACT: "three"}))
+    world.add(*crowd(3), rule(annotations={CONFIRM_IMPACT: "three"}))
     assert len(world.settled()) == 1
     known = world.inventory.rules["rule"]
     world.edit(known, meta=structs.replace(known.meta, annotations={CONFIRM_IMPACT: "one"}))

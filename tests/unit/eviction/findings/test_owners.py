@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.test_units import JOB_SET
 from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.decode import Reader
@@ -69,9 +69,7 @@ def test_places_follow_the_mode_of_a_group(before: str, after: str, evicted: lis
     """Two pods of a group that are not ready take one place of their owner, or two: two may be unavailable."""
     world = evicting(per_owner_unavailable=2, lingering=True)
     group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), before, None)
-    world.add(group, claim("c"), owned("c"))
-    for name in "ab":
-        world.add(claim(name, devices=("gpu-9",)), owned(name, pod_group="ring", phase="Pending"))
+    world.add(group, claim("c"), owned("c"), *using(*"ab", on="gpu-9", make=owned, pod_group="ring", phase="Pending"))
     world.advance(30)
     world.worker._core.room.owner("ml/uid-rs")  # they are counted, as by a look at any pod of this owner
     world.edit(group, disruption_mode=after)

@@ -82,8 +82,7 @@ def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> Non
 
 def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
     """H2: after two rounds per claim the worker stops for that claim, with reason `ReturnsToDevice` and the owner."""
-    world = World(Mode.DELEGATED, FREE)
-    world.cluster.lingering = True
+    world = evicting(mode=Mode.DELEGATED, lingering=True)
     current = replica(1)
     world.add(shared(current), current, rule(effect="NoSchedule", evict=True))
     for number in range(2, 12):
@@ -114,8 +113,7 @@ def test_replacement_that_is_seen_before_the_answer_to_the_eviction_is_of_the_ne
             self.world.add(fresh)
             return outcome
 
-    world = World(Mode.DELEGATED, FREE, cluster=Faster)
-    world.cluster.lingering = True
+    world = evicting(mode=Mode.DELEGATED, cluster=Faster, lingering=True)
     world.add(shared(replica(1)), replica(1), rule(effect="NoSchedule", evict=True))
     assert world.after(60) == ["web-1", "web-2"]
 

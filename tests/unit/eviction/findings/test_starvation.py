@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
-from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.objects import owned, rule, using
 from tests.unit.eviction.world import Budget, FakeCluster, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
@@ -27,39 +27,20 @@ def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked:
     world = evicting()
     world.cluster.request_seconds = 0.1
     world.add_budget(Budget("blocked"))
-    for number in range(blocked):
-        name = f"blocked-{number:03}"
-        world.add(claim(name, devices=(name,), pool="node-1"), pod(name))
+    world.add(*using(*[f"blocked-{number:03}" for number in range(blocked)], on="{}", pool="node-1"))
     world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
     world.advance(15)
-    for number in range(5):
-        name = f"free-{number}"
-        world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
+    world.add(*using(*[f"free-{number}" for number in range(5)], on="{}", pool="node-2"))
     due = NOW + timedelta(seconds=15)
     world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=due))
     assert sorted(world.after(2)) == [f"free-{number}" for number in range(5)]
-
-
-def test_budget_that_allows_no_eviction_is_asked_by_one_pod_at_a_time() -> None:
-    """H1: a hundred pods under one budget cost one request in five seconds, and not a hundred in each."""
-    world = evicting()
-    world.add_budget(Budget())
-    for number in range(100):
-        name = f"pod-{number:03}"
-        world.add(claim(name, devices=(name,)), pod(name))
-    world.add(rule())
-    world.advance(120)
-    assert len(world.cluster.requests) <= 120 / PROBE_SECONDS + 1
 
 
 def test_budget_that_allows_one_eviction_at_a_time_gets_few_requests_that_it_refuses() -> None:
     """H1: a Deployment of 21 whose budget allows one eviction in 5.7 s costs few requests beside the evictions."""
     world = World(Mode.REPLACEMENT, EvictionProfile())
     world.add_budget(Budget(every_seconds=5.7, allows_at=0.0))
-    for number in range(21):
-        name = f"pod-{number:03}"
-        world.add(claim(name, devices=(name,)), owned(name))
-    world.add(rule())
+    world.add(*using(*[f"pod-{number:03}" for number in range(21)], on="{}", make=owned), rule())
     world.advance(120)
     refused = len(world.cluster.requests) - len(world.evicted)
     assert refused <= 120 / PROBE_SECONDS + 1
@@ -87,14 +68,10 @@ async def test_requests_for_blocked_pods_do_not_use_up_the_limit_on_requests() -
     world.cluster.throttle = Throttle(10, 20, world.clock.seconds)
     world.add_budget(Budget("blocked"))
     async with at_work(world):
-        for number in range(120):
-            name = f"blocked-{number:03}"
-            world.add(claim(name, devices=(name,), pool="node-1"), pod(name))
+        world.add(*using(*[f"blocked-{number:03}" for number in range(120)], on="{}", pool="node-1"))
         world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
         await asyncio.sleep(15)
-        for number in range(5):
-            name = f"free-{number}"
-            world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
+        world.add(*using(*[f"free-{number}" for number in range(5)], on="{}", pool="node-2"))
         world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=world.clock.now()))
         await asyncio.sleep(2)
     assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]

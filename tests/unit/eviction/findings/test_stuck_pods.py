@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, taint
-from tests.unit.eviction.world import FREE, World, evicting
+from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import Progress
 from webhook.eviction.modes import Mode
@@ -38,9 +38,11 @@ def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> N
     assert len(world.after(3600)) == 10
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(limit: str) -> None:
-    """H4: a rule whose pods all wait for a limit has reason `Limited`, and its message says which limit and pods."""
+@pytest.mark.parametrize(
+    ("limit", "why"), [("overall", "overall"), ("perNamespace", "namespace"), ("perOwnerUnavailable", "owner")]
+)
+def test_limit_that_holds_pods_back_is_told_and_counted(limit: str, why: str) -> None:
+    """H4: in reason `Limited`, with the limit and the first of the pods, in an Event, and in `pods_waiting{why}`."""
     world = stuck(LIMITS[limit])
     world.advance(25)
     assert world.condition("rule")[:2] == ("True", "Evicting")
@@ -49,6 +51,8 @@ def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(li
     assert (status, reason) == ("True", "Limited")
     assert limit in message
     assert "web-2" in message
+    assert world.told("EvictionLimited") == ["rule"]
+    assert world.sample("pods_waiting", why=why) == 8
 
 
 def test_rule_that_finds_a_limit_used_up_is_limited_only_after_the_same_time() -> None:
@@ -103,30 +107,3 @@ def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
     _, reason, message = world.condition("rule")
     assert reason == "Limited"
     assert "perOwnerUnavailable" in message
-
-
-def test_limit_that_holds_pods_back_is_an_event_of_the_rule() -> None:
-    """H4: the rule gets Event `EvictionLimited` when a limit holds its pods back."""
-    world = stuck(LIMITS["overall"])
-    world.advance(60)
-    assert world.told("EvictionLimited") == ["rule"]
-
-
-@pytest.mark.parametrize(
-    ("limit", "why"), [("overall", "overall"), ("perNamespace", "namespace"), ("perOwnerUnavailable", "owner")]
-)
-def test_pods_that_wait_are_counted_by_what_they_wait_for(limit: str, why: str) -> None:
-    """H4: gauge `pods_waiting{why}` counts the pods that a limit holds back."""
-    world = stuck(LIMITS[limit])
-    world.advance(60)
-    assert world.sample("pods_waiting", why=why) == 8
-
-
-def test_age_of_the_oldest_pod_that_is_due_is_a_metric() -> None:
-    """H4: gauge `oldest_due_seconds` grows while a pod that is due waits, whatever it waits for."""
-    world = evicting(overall=1, lingering=True)
-    for name in ("one", "two"):
-        world.add(claim(name, devices=(name,)), pod(name))
-    world.add(rule())
-    world.advance(200)
-    assert world.sample("oldest_due_seconds") == pytest.approx(200, abs=1)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
-from tests.unit.eviction.objects import POOL, claim, owned, pod, rule
+from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, using
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch, Share
+from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
 
 ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
 
@@ -59,49 +57,6 @@ def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() ->
     assert world.after(600) == ["pod-0"]
 
 
-LIMITS: list[dict[str, Any]] = [
-    {"overall": 2},
-    {"per_namespace": 2},
-    {"max_per_minute": 2},
-    {"rate": 0.001, "burst": 2},
-]
-
-
-def six_of_which_two_went(*profiles: EvictionProfile, tier: str = "") -> World:
-    world = World(Mode.REPLACEMENT, *profiles)
-    world.cluster.lingering = True
-    world.relabel("ml", tier=tier)
-    for number in range(6):
-        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
-    world.add(rule())
-    assert len(world.after(30)) == 2
-    return world
-
-
-@pytest.mark.parametrize("limit", LIMITS, ids=str)
-def test_pods_that_wait_get_another_profile_with_other_labels_of_their_namespace(limit: dict[str, Any]) -> None:
-    production = NamespaceMatch(labels=(("tier", "production"),))
-    world = six_of_which_two_went(structs.replace(FREE, namespaces=production, **limit), FREE, tier="production")
-    world.relabel("ml", tier="batch")
-    assert len(world.after(1)) == 6
-
-
-@pytest.mark.parametrize("limit", LIMITS, ids=str)
-def test_pods_that_wait_get_another_profile_with_other_labels_of_their_own(limit: dict[str, Any]) -> None:
-    urgent = structs.replace(FREE, pod_labels=LabelMatch((("urgent", "yes"),)))
-    world = six_of_which_two_went(urgent, structs.replace(FREE, **limit))
-    for each in [each for each in world.inventory.pods.values() if not each.deleting]:
-        world.edit(each, labels=(("urgent", "yes"),))
-    assert len(world.after(1)) == 6
-
-
-@pytest.mark.parametrize("limit", LIMITS, ids=str)
-def test_pods_that_wait_go_by_the_only_profile_that_is_left(limit: dict[str, Any]) -> None:
-    world = six_of_which_two_went(structs.replace(FREE, priority_at_most=-1), structs.replace(FREE, **limit))
-    world.change_policy(FREE)
-    assert len(world.after(1)) == 6
-
-
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
 def test_pod_of_one_profile_does_not_keep_back_a_pod_of_another(limit: str) -> None:
     """H5: a pod that waits for the narrow limit of its profile does not block a pod with a wider limit."""
@@ -131,19 +86,10 @@ def waiting(profile: EvictionProfile) -> World:
     return world
 
 
-def test_pod_that_fails_while_it_waits_is_evicted() -> None:
-    """H5: a pod that is not Ready is missing already, so the limit of its owner holds it back no longer."""
-    world = waiting(ONE_OF_OWNER)
-    web = world.pod("web-1")
-    world.edit(web, ready=False)
-    assert world.after(60) == ["web-1"]
-
-
 def test_owner_that_grows_may_miss_more_pods() -> None:
     """H5: half of eight pods is more than half of two, so a pod that waits is evicted once its owner was scaled up."""
     world = waiting(structs.replace(FREE, per_owner_unavailable=Share(50)))
-    for number in range(2, 8):
-        world.add(claim(f"web-{number}", devices=("other",), pool="clean"), owned(f"web-{number}"))
+    world.add(*using(*[f"web-{number}" for number in range(2, 8)], on="other", pool="clean", make=owned))
     assert world.after(60) == ["web-1"]
 
 

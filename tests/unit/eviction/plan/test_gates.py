@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of
 from tests.unit.eviction.plan.taking import InLine, Taking, room_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import DisruptionBudget, Pod
@@ -26,7 +26,7 @@ from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory, InventoryObject
 from webhook.inventory.targets import EvictionScope
-from webhook.policy.model import BreakerSettings, EvictionProfile
+from webhook.policy.model import EvictionProfile
 
 FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
 
@@ -151,70 +151,12 @@ def test_units_behind_one_limit_cost_one_look() -> None:
     assert counted.looks < 20
 
 
-def test_one_prober_asks_a_budget_every_five_seconds() -> None:
-    here = Here(*crowd(3))
-    here.budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 1, 2)
-    assert names(here.take()) == ["pod-0000"]
-    assert not here.take(seconds=4.0).units
-    ((limit, asked),) = here.ledger.budgets.items()
-    here.ledger.drop("uid-pod-0000")
-    here.ledger.budgets[limit] = structs.replace(asked, in_flight=0)
-    assert not here.take(seconds=4.9).units
-    assert names(here.take(seconds=5.0)) == ["pod-0000"]
-
-
-def test_pod_that_needs_no_disruption_asks_no_budget() -> None:
-    """The Eviction API lets pods go that are not ready, if the budget is healthy without them."""
-    here = Here(*crowd(3, ready=False), per_owner_unavailable=1)
-    here.budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 2, 2)
-    assert len(here.take().units) == 3
-    assert not here.ledger.budgets
-
-
-def test_gang_takes_one_place_and_all_of_its_tokens() -> None:
-    here = Here(
-        *crowd(8, gang="ring"),
-        claim("z"),
-        owned("z", by="other"),
-        rate=1.0,
-        burst=3,
-        overall=2,
-        per_owner_unavailable=1,
-    )
-    taking = here.take()
-    assert len(taking.units) == 1
-    assert kinds(taking) == {LimitKind.RATE: 1}
-    (wait,) = taking.waits.values()
-    assert wait is not None
-    assert wait.until == NOW + timedelta(seconds=6)  # the bucket of three owes five
-
-
 def test_minute_goes_by_the_settings_and_not_by_the_position_of_a_profile() -> None:
     """R13: a reload that moves a profile gives no second minute."""
     here = Here(*crowd(4), max_per_minute=2)
     assert len(here.take().units) == 2
     here.profile = Profile(0, here.profile.settings)
     assert kinds(here.take(seconds=30.0)) == {LimitKind.MINUTE: 2}
-
-
-def test_all_profiles_of_a_unit_are_asked() -> None:
-    """R4: a unit of pods with two profiles passed the limits of all but one."""
-    first, second = claim("a", devices=("gpu-0",)), claim("b")
-    here = Here(first, pod("a", gang="ring"), second, pod("b", gang="ring"))
-    strict = Profile(1, structs.replace(FREE, overall=0))
-    view = here.view()
-    mixed = View(
-        **{
-            **{name: getattr(view, name) for name in View.__slots__},
-            "profile_of": lambda each: strict if each.meta.name == "b" else here.profile,
-        }
-    )
-    moment = Moment(NOW, 0.0)
-    made = plan(mixed, Ledger(), None, moment)
-    room = room_of(mixed, Ledger(), moment, made.terminating, budgets=here, profiles=(here.profile, strict))
-    taking = InLine(made.eligible, room).take()
-    assert not taking.units
-    assert kinds(taking) == {LimitKind.OVERALL: 2}
 
 
 def test_nothing_is_taken_for_units_that_find_no_room() -> None:
@@ -224,23 +166,3 @@ def test_nothing_is_taken_for_units_that_find_no_room() -> None:
     assert kinds(here.take()) == {LimitKind.NAMESPACE: 4}
     assert here.ledger.taken == before.taken
     assert here.ledger.departures == before.departures
-
-
-# --- what a new leader begins with --------------------------------------------------------------
-
-
-def test_new_leader_counts_who_left_within_the_last_minute() -> None:
-    fresh = pod("a", deleting=True, gone_by=NOW - timedelta(seconds=59))
-    old = pod("b", deleting=True, gone_by=NOW - timedelta(seconds=60))
-    here = Here(claim("a"), fresh, claim("b"), old, claim("c"), pod("c"), max_per_minute=1)
-    here.ledger = Ledger.restored(here.view(), BreakerSettings(), Moment(NOW, 1000.0))
-    assert list(here.ledger.departures[here.profile.settings]) == ["uid-a"]
-    assert kinds(here.take()) == {LimitKind.MINUTE: 1}
-
-
-def test_new_leader_sees_which_breakers_have_tripped() -> None:
-    here = Here(claim("a"), pod("a"))
-    here.inventory.apply(None, slice_of({"gpu-0": (taint(),), "gpu-1": ()}, generation=2))
-    half = BreakerSettings(devices=0)
-    assert Ledger.restored(here.view(), half, Moment(NOW, 1000.0)).tripped == {"gpu.example.com"}
-    assert not Ledger.restored(here.view(), half, Moment(NOW + timedelta(minutes=6), 1000.0)).tripped
