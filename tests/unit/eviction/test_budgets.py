@@ -310,8 +310,7 @@ def test_unit_that_its_budget_allows_as_a_whole_goes_beside_four_requests() -> N
 
 @pytest.mark.parametrize(("status", "allowed"), [(None, None), (0, 0), (1, 1), (2, None), (3, None)])
 def test_budget_that_allows_fewer_than_belong_together_is_named(status: int | None, allowed: int | None) -> None:
-    world = evicting()
-    world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0, status=status))
+    world = evicting(budgets=[Budget("web", every_seconds=0.0, allows_at=0.0, status=status)])
     world.add(*using("other", "web-0", "web-1", gang="ring"), rule())
     world.advance(20)
     words = f"budget 0 allows {allowed} of 2 evictions that belong together"
@@ -326,9 +325,7 @@ def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
     world = evicting()
     web = Budget("web", every_seconds=2.0, allows_at=0.0, status=1)
     world.add_budget(web)
-    for number in range(5):
-        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), owned(f"web-{number}"))
-    world.add(rule())
+    world.add(*using(*[f"web-{number}" for number in range(5)], on="gpu-{}", make=owned), rule())
     for _ in range(5):
         world.settle()
         web.status = 0
@@ -342,8 +339,7 @@ def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
 
 @pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "the same"])
 def test_pod_that_leaves_its_budget_goes_at_once(app: str, evicted: list[str]) -> None:
-    world = evicting()
-    world.add_budget(Budget(labels=WEB, status=0))
+    world = evicting(budgets=[Budget(labels=WEB, status=0)])
     before = owned("web", labels=WEB)
     world.add(claim("web"), before, rule())
     assert world.settled() == []
@@ -354,8 +350,7 @@ def test_pod_that_leaves_its_budget_goes_at_once(app: str, evicted: list[str]) -
 
 @pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "one"])
 def test_pod_is_evicted_under_the_budgets_that_its_newest_labels_have(app: str, evicted: list[str]) -> None:
-    world = evicting()
-    world.add_budget(Budget(labels=WEB))
+    world = evicting(budgets=[Budget(labels=WEB)])
     before = owned("web", labels=(("app", "api"),))
     world.add(claim("web", tolerates(10)), before, rule())
     world.edit(before, labels=(("app", app),))
@@ -364,22 +359,15 @@ def test_pod_is_evicted_under_the_budgets_that_its_newest_labels_have(app: str, 
 
 def test_refused_pods_take_turns() -> None:
     """Whether a budget allows an eviction may depend on the pod: one that is not ready may go where others may not."""
-    world = evicting()
-    world.add_budget(Budget("web"))
-    for number in range(3):
-        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
-    world.add(rule())
+    world = evicting(*using(*[f"web-{number}" for number in range(3)], on="gpu-{}"), rule(), budgets=[Budget("web")])
     world.advance(17)
     assert [name for _, name, _ in world.cluster.requests] == ["ml/web-0", "ml/web-1", "ml/web-2", "ml/web-0"]
 
 
 def test_pods_past_their_deadline_are_deleted_without_waiting_for_each_other() -> None:
     """That one of them is gone is no progress of the budget."""
-    world = evicting(deadline_seconds=20.0, delete_after_deadline=True)
-    world.add_budget(Budget("web"))
-    for number in range(3):
-        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
-    world.add(rule())
+    world = evicting(deadline_seconds=20.0, delete_after_deadline=True, budgets=[Budget("web")])
+    world.add(*using(*[f"web-{number}" for number in range(3)], on="gpu-{}"), rule())
     world.advance(60)
     assert [verb for verb, _, _ in world.cluster.calls] == ["delete"] * 3
     assert len({round(seconds) for _, _, seconds in world.cluster.calls}) == 1

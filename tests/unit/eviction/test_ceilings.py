@@ -48,23 +48,6 @@ def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
     assert message.endswith("; 0 pods evicted")
 
 
-def test_rule_stops_when_more_comes_than_was_confirmed_and_goes_on_once_it_is() -> None:
-    ceilings = {"": 3, "again": 10}
-    world = World(
-        Mode.REPLACEMENT,
-        FREE,
-        ceiling_of=lambda rule: Ceiling(pods=ceilings[rule.meta.annotations.get("confirmed", "")]),
-    )
-    world.add(*crowd(3), rule())
-    assert len(world.settled()) == 3
-    world.add(claim("more"), pod("more"))
-    assert len(world.after(30)) == 3
-    assert world.condition("rule")[1] == "Stopped"
-    known = world.inventory.rules["rule"]
-    world.edit(known, meta=structs.replace(known.meta, annotations={"confirmed": "again"}))
-    assert world.after(30)[3:] == ["more"]
-
-
 def test_pod_under_another_rule_goes_although_one_is_stopped() -> None:
     world = evicting(ceiling_of=lambda rule: Ceiling(pods=0) if rule.meta.name == "wide" else None)
     world.add(*crowd(2), rule("wide"), rule("narrow", selector=DeviceSelector(device="pod-000")))
@@ -82,6 +65,7 @@ def test_new_text_counts_the_pods_that_were_evicted_before() -> None:
     world.settle()
     world.add(claim("more"), pod("more"))
     assert len(world.after(30)) == 3
+    assert world.condition("rule")[1] == "Stopped"
     known = world.inventory.rules["rule"]
     labelled = structs.replace(known, meta=structs.replace(known.meta, annotations={"devicetaint.io/owner": "me"}))
     world.change(known, labelled)

@@ -17,7 +17,6 @@ from webhook.eviction.conditions import (
     ConditionState,
     ImpactForecast,
     Progress,
-    announced_at,
     eviction_condition,
     in_tree_condition,
     updated,
@@ -270,13 +269,6 @@ def test_time_of_the_in_tree_condition_moves_with_any_change() -> None:
     assert (
         updated(known, IN_TREE, ConditionState("True", "PodsPendingEviction", "x"), 1, later, any_change=True) is known
     )
-
-
-def test_announcement_counts_for_its_generation() -> None:
-    conditions = (Condition(EVICTION, "True", "Waiting", "", 3, NOW),)
-    assert announced_at(conditions, 3) == NOW
-    assert announced_at(conditions, 4) is None
-    assert announced_at((), 3) is None
 
 
 @pytest.mark.parametrize("state", ConditionReason)

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW
+from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
-from tests.unit.eviction.stale import find_stale, look
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, expiry_of
+from webhook.api.taints import DeviceTaint
+from webhook.eviction import expiry
+from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, expiry_of, stale_steps
 from webhook.eviction.modes import Mode
+from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.state import Inventory
+
+
+def find_stale(inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime) -> StaleTaints:
+    """What `stale_steps` returns, without a pause."""
+    steps = stale_steps(inventory, idle_since, now)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: StaleTaints = end.value
+            return found
+
+
+def look(reporter: StaleReporter) -> None:
+    """One look, without a pause."""
+    for _ in reporter._steps():
+        pass
+
 
 AT = "2026-06-01T12:00:00Z"
 TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", "in any words", last_transition_time=NOW)
@@ -117,3 +140,75 @@ def test_report_names_the_first_twenty_and_counts_all(caplog: pytest.LogCaptureF
     [line] = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
     assert line["rulesWithoutDevices"] == [f"rule-{number:02}" for number in range(20)]
     assert line["rules_without_devices"] == 21
+
+
+# --- what the report costs ------------------------------------------------------------------------
+
+
+def cluster_of(devices_each: int) -> Inventory:
+    """Rules that name devices which are gone, in a cluster of ten pools with this number of devices each."""
+    inventory = Inventory()
+    for number in range(10):
+        devices: dict[str, tuple[DeviceTaint, ...]] = {f"gpu-{device}": () for device in range(devices_each)}
+        inventory.apply(None, slice_of(devices, name=f"slice-{number}", pool=f"node-{number}"))
+    for number in range(5):
+        inventory.apply(None, rule(f"gone-{number}", selector=DeviceSelector(device=f"gone-{number}")))
+    return inventory
+
+
+def test_rules_that_name_a_device_do_not_look_at_all_devices() -> None:
+    """L3: a rule that names a device is looked up by that name, so its cost does not grow with the cluster."""
+
+    def look(inventory: Inventory) -> None:
+        assert len(find_stale(inventory, {}, NOW).rules_without_devices) == 5
+
+    small, large = calls_of(look, lambda: cluster_of(4)), calls_of(look, lambda: cluster_of(64))
+    assert large < 2 * small
+
+
+def test_rules_are_looked_up_by_each_of_their_names() -> None:
+    """A rule has devices if a pool of its driver and name has the device, or has any where it names none."""
+    inventory = cluster_of(2)
+    inventory.apply(None, slice_of({}, name="empty", pool="empty"))
+    there = {
+        "all": DeviceSelector(),
+        "driver": DeviceSelector(driver=DRIVER),
+        "pool": DeviceSelector(pool="node-3"),
+        "device": DeviceSelector(device="gpu-1"),
+        "each": DeviceSelector(driver=DRIVER, pool="node-3", device="gpu-1"),
+    }
+    gone = {
+        "no driver": DeviceSelector(driver="another.example.com"),
+        "no pool": DeviceSelector(pool="node-10"),
+        "no device": DeviceSelector(driver=DRIVER, pool="node-3", device="gpu-2"),
+        "elsewhere": DeviceSelector(driver="another.example.com", device="gpu-1"),
+        "empty pool": DeviceSelector(pool="empty"),
+        "nothing": None,
+    }
+    for name, selector in {**there, **gone}.items():
+        inventory.apply(None, rule(name, selector=selector))
+    found = find_stale(inventory, {}, NOW).rules_without_devices
+    assert sorted(found) == sorted([*gone, *[f"gone-{number}" for number in range(5)]])
+
+
+def test_report_yields_to_other_tasks_after_each_rule_and_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L3: the lease and probes wait for a time slice, and not for the whole report."""
+    monkeypatch.setattr(expiry, "TimeSlice", lambda: TimeSlice(0.0))
+    world = World()
+    for number in range(10):
+        world.add(slice_of({"gpu-0": ()}, name=f"slice-{number}", pool=f"node-{number}"))
+        world.add(rule(f"gone-{number}", selector=DeviceSelector(device="gone")))
+    reported: list[dict[str, int]] = []
+    monkeypatch.setattr(world.deps.metrics, "set_forgotten", reported.append)
+
+    async def turns() -> int:
+        reporting = asyncio.create_task(StaleReporter(world.deps).run())
+        count = 0
+        while not reported:
+            await asyncio.sleep(0)
+            count += 1
+        reporting.cancel()
+        return count
+
+    assert asyncio.run(turns()) > 30  # each rule twice: whether it is in use, and whether it has devices
+    assert reported[0]["rules_without_devices"] == 10

@@ -160,8 +160,7 @@ def test_only_the_selected_devices_of_a_pod_count(selector: DeviceSelector, pods
 
 def test_daemon_sets_count_as_the_profile_evicts_them() -> None:
     for profile, pods in ((FREE, "0 pods"), (BLUNT, "1 pod")):
-        world = World(Mode.REPLACEMENT, profile)
-        world.add(claim(), owned("pod", kind="DaemonSet"), NONE)
+        world = evicting(claim(), owned("pod", kind="DaemonSet"), NONE, base=profile)
         world.settle()
         assert forecast(world)[2] == pods
 

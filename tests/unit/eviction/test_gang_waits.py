@@ -250,9 +250,7 @@ def test_pod_that_waits_for_the_window_of_another_one_counts_for_the_window() ->
 
 
 def test_all_pods_of_a_unit_hear_of_the_budget_that_keeps_one_of_them() -> None:
-    world = evicting()
-    world.add_budget(Budget("b"))
-    world.add(*gang("a", "b", "c"), rule())
+    world = evicting(*gang("a", "b", "c"), rule(), budgets=[Budget("b")])
     world.advance(20)
     assert said(world) == ("Blocked", "3 pods pending in 1 namespace; 3 blocked")
     assert causes(world) == {"blocked": 3}
@@ -324,17 +322,13 @@ def test_unit_goes_once_the_last_of_its_pods_is_not_refused(refused: tuple[str, 
 
 
 def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
-    world = evicting(*gang("a", "b", "c"))
-    world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
-    world.add(rule())
+    world = evicting(*gang("a", "b", "c"), rule(), answers=[EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
     assert world.after(5) == ["a", "b", "c"]
     assert len({at for _, _, at in world.cluster.calls[1:]}) == 1
 
 
 def test_members_that_failed_at_the_same_time_wait_for_their_own_retry() -> None:
-    world = evicting(*gang("a", "b", "c"))
-    world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
-    world.add(rule())
+    world = evicting(*gang("a", "b", "c"), rule(), answers=[EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
     world.settle()
     found = progress(world)
     assert (found.due, found.waiting_for) == (2, {})

@@ -117,8 +117,7 @@ def test_pod_is_looked_at_where_nobody_knows_whether_it_was_evicted(
     looked_at: list[str],
     evicted: list[str],
 ) -> None:
-    world = World()
-    world.cluster.answers.append(failure)
+    world = evicting(base=BLUNT, answers=[failure])
     world.cluster.done_all_the_same = done
     world.add(claim("one"), pod("one"), rule("rule"))
     world.advance(60)
@@ -126,9 +125,7 @@ def test_pod_is_looked_at_where_nobody_knows_whether_it_was_evicted(
 
 
 def test_doubt_ends_with_the_next_clear_answer() -> None:
-    world = World()
-    world.cluster.answers.extend([UNSURE, REFUSED])
-    world.add(claim("one"), pod("one"), rule("rule"))
+    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT, answers=[UNSURE, REFUSED])
     world.advance(60)
     assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
 
@@ -193,8 +190,7 @@ def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_tak
 
 
 def test_no_doubt_is_left_once_another_look_finds_the_pod_gone() -> None:
-    world = evicting()
-    world.cluster.answers.append(UNSURE)
+    world = evicting(answers=[UNSURE])
     world.cluster.done_all_the_same = True
     world.add(rule(), claim("a"), pod("a"))
     world.advance(3)
@@ -205,8 +201,7 @@ def test_no_doubt_is_left_once_another_look_finds_the_pod_gone() -> None:
 
 
 def test_pod_that_turns_out_to_have_gone_takes_a_place_although_no_taint_hits_it() -> None:
-    world = evicting(overall=1, lingering=True)
-    world.cluster.answers.append(UNSURE)
+    world = evicting(overall=1, lingering=True, answers=[UNSURE])
     world.add(claim("a"), pod("a"), claim("b", devices=("gpu-1",)), pod("b"))
     world.add(rule("first", selector=DeviceSelector(device="gpu-0")))
     world.settle()

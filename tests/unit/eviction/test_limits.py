@@ -110,8 +110,7 @@ def test_pod_that_gets_another_owner_waits_for_the_first_one_no_longer() -> None
 
 @pytest.mark.parametrize(("uid", "evicted"), [("uid-a", []), ("uid-of-another", ["b"])], ids=["it", "its namesake"])
 def test_place_of_a_refused_pod_is_free_unless_the_very_pod_is_terminating_by_now(uid: str, evicted: list[str]) -> None:
-    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), overall=1, cluster=SlowAnswers)
-    world.cluster.answers.append(FAILED)
+    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), overall=1, cluster=SlowAnswers, answers=[FAILED])
     slow(world).before_answer = lambda: world.change(world.pod("a"), pod("a", uid=uid, deleting=True))
     world.add(rule())
     world.catch_up()

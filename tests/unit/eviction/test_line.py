@@ -64,9 +64,7 @@ def test_each_part_of_the_order_outweighs_those_behind_it(
 
 
 def test_pod_that_was_refused_goes_after_those_that_were_not() -> None:
-    world = evicting()
-    world.cluster.answers.append(FAILED)
-    world.add(*using(*"abc"), rule())
+    world = evicting(*using(*"abc"), rule(), answers=[FAILED])
     assert world.after(1) == ["b", "c", "a"]
 
 

@@ -19,7 +19,7 @@ from webhook.eviction.events import disruption_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.policy.model import EvictionProfile, NamespaceMatch
+from webhook.policy.model import EvictionProfile
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
@@ -69,8 +69,7 @@ def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
 def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
     """Whenever they were added, and whatever their values are."""
     slow = EvictionProfile(rate=1, burst=2, per_owner_unavailable=None)
-    world = World(Mode.REPLACEMENT, slow, breaker=NO_BREAKER)
-    world.add(*crowd(6))
+    world = evicting(*crowd(6), base=slow, breaker=NO_BREAKER)
     of_key = [taint(), taint(added=NOW - timedelta(seconds=1)), taint(value="more")]
     other = taint(key="example.com/other")
     devices = {f"pod-{number:03}": ((of_key[number],) if number < 3 else (other,)) for number in range(6)}
@@ -151,18 +150,6 @@ def test_lowest_priority_goes_first_then_the_oldest_due() -> None:
     assert world.after(10) == ["low", "old", "young", "high"]
 
 
-def test_profile_is_the_first_that_matches() -> None:
-    web = structs.replace(FREE, namespaces=NamespaceMatch(names=("web",)), grace_seconds=60)
-    low = structs.replace(FREE, priority_at_most=-1, grace_seconds=30)
-    world = World(Mode.REPLACEMENT, web, low, FREE)
-    world.add(claim("web", namespace="web"), pod("web", namespace="web", priority=-5))
-    world.add(claim("low"), pod("low", priority=-5), claim("ml"), pod("ml"), rule())
-    world.advance(100)
-    assert dict(zip(world.evicted, times(world), strict=True)) == pytest.approx(
-        {"ml": 0, "low": 30, "web": 60}, abs=0.1
-    )
-
-
 def test_profile_can_be_for_the_class_of_an_allocated_device() -> None:
     wanted = (DeviceRequest("gpu", ExactRequest("", "big")), DeviceRequest("other", ExactRequest("", "small")))
     profiles = Profiles((structs.replace(FREE, device_classes=("big*",)), FREE))
@@ -210,8 +197,7 @@ def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
 
 
 def test_budget_is_asked_again_until_it_gives_way() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.cluster.answers.extend([BLOCKED] * 3)
+    world = evicting(mode=Mode.DELEGATED, answers=[BLOCKED] * 3)
     world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
     world.advance(60)
     assert [round(seconds) for _, _, seconds in world.cluster.requests] == [0, 5, 10, 15]
@@ -245,9 +231,7 @@ def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so() -> None:
 
 
 def test_failure_is_tried_again_and_counted_once() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.cluster.answers.extend([FAILED, FAILED])
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), base=BLUNT, answers=[FAILED, FAILED])
     assert world.after(30) == ["pod"]
     assert world.condition("rule", "EvictionInProgress")[2] == "1 pod evicted since starting the controller."
 
@@ -273,9 +257,7 @@ NEWS = [its_status_changes, another_namespace_is_held, policy_is_loaded_again, b
 
 @pytest.mark.parametrize("news", NEWS)
 def test_pod_that_failed_is_not_tried_sooner_because_of(news: Callable[[World], None]) -> None:
-    world = evicting()
-    world.cluster.answers.extend([FAILED] * 1000)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), answers=[FAILED] * 1000)
     world.advance(35)
     before = len(world.cluster.requests)
     news(world)
@@ -285,8 +267,7 @@ def test_pod_that_failed_is_not_tried_sooner_because_of(news: Callable[[World], 
 
 @pytest.mark.parametrize(("profile", "method"), [(FREE, "evict"), (BLUNT, "delete")])
 def test_requests_are_counted_by_how_they_ask(profile: EvictionProfile, method: str) -> None:
-    world = World(Mode.REPLACEMENT, profile)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), base=profile)
     world.settle()
     found = {each: world.sample("requests_total", method=each, result="evicted") for each in ("evict", "delete")}
     assert found == {"evict": 0.0, "delete": 0.0, method: 1.0}
@@ -306,9 +287,7 @@ def test_log_says_how_late_a_pod_went_to_the_millisecond(caplog: pytest.LogCaptu
 
 
 def test_log_says_when_a_pod_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    world = evicting()
-    world.cluster.answers.append(FAILED._replace(retry_after_seconds=1.2346))
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), answers=[FAILED._replace(retry_after_seconds=1.2346)])
     world.settle()
     assert delays(caplog, "pod not evicted") == [1.235]
 
@@ -327,16 +306,12 @@ def test_log_says_that_a_pod_is_not_tried_again_whose_taint_went_meanwhile(caplo
 
 
 def test_failures_do_not_use_up_the_rate() -> None:
-    world = evicting(max_per_minute=1, rate=1, burst=1)
-    world.cluster.answers.extend([FAILED] * 5)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), max_per_minute=1, rate=1, burst=1, answers=[FAILED] * 5)
     assert world.after(5) == ["pod"]
 
 
 def test_pod_that_was_gone_is_not_counted() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.cluster.answers.append(EvictionOutcome(EvictionResult.GONE))
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), base=BLUNT, answers=[EvictionOutcome(EvictionResult.GONE)])
     assert world.after(30) == []
     assert world.condition("rule", "EvictionInProgress")[1] == "NotStarted"
     assert world.told("DeviceTaintManagerEviction") == []
@@ -352,20 +327,10 @@ def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
     assert world.after(2) == ["pod"]
 
 
-def test_wall_clock_set_forward_makes_due_what_is_due_by_it() -> None:
-    world = evicting(claim("pod", tolerates(3600)), pod(), rule(), base=BLUNT)
-    world.settle()
-    world.clock.wall += timedelta(hours=2)
-    world.worker.requeue_waiting()
-    assert world.settled() == ["pod"]
-
-
 @pytest.mark.parametrize("asked", [0.0, 60.0])
 def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked: float) -> None:
     """Whatever the server asks for."""
-    world = evicting()
-    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500", asked)] * 100)
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), answers=[EvictionOutcome(EvictionResult.FAILED, "500", asked)] * 100)
     world.advance(60)
     times = [seconds for _, _, seconds in world.cluster.requests]
     assert times[-1] - times[-2] == pytest.approx(10.0, abs=0.01)

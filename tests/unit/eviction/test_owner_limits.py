@@ -89,8 +89,7 @@ def test_pod_that_goes_leaves_the_others_of_its_owner() -> None:
 
 
 def test_pods_that_are_evicted_together_keep_their_one_place_when_one_of_them_joins_a_gang() -> None:
-    world = World(Mode.REPLACEMENT, ONE)
-    world.cluster.lingering = True
+    world = evicting(base=ONE, lingering=True)
     consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
     world.add(claim("shared", owner="", consumers=consumers))
     world.add(*[owned(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
@@ -112,8 +111,7 @@ def test_pod_that_is_missing_by_itself_is_missing_in_its_gang_once_it_joins_one(
 
 
 def test_pod_that_goes_by_itself_leaves_its_owner_no_replacement_to_wait_for() -> None:
-    world = World(Mode.REPLACEMENT, ONE)
-    world.add(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"))
+    world = evicting(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"), base=ONE)
     world.change(world.pod("a"), owned("a", deleting=True))
     world.remove(world.pod("a"))
     world.add(ON_GPU_0)
@@ -121,8 +119,7 @@ def test_pod_that_goes_by_itself_leaves_its_owner_no_replacement_to_wait_for() -
 
 
 def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
-    world = World(Mode.REPLACEMENT, ONE)
-    world.add(claim("a"), owned("a"), claim("b"), owned("b"))
+    world = evicting(claim("a"), owned("a"), claim("b"), owned("b"), base=ONE)
     world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
     world.add(rule())
     world.settle()
@@ -131,8 +128,7 @@ def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
 
 
 def test_sibling_that_a_person_deletes_is_missing_although_it_is_still_ready() -> None:
-    world = World(Mode.REPLACEMENT, ONE)
-    world.add(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"))
+    world = evicting(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"), base=ONE)
     world.change(world.pod("a"), owned("a", deleting=True))
     world.add(ON_GPU_0)
     assert world.settled() == []

@@ -1,4 +1,4 @@
-"""A pause in the policy: no pod is evicted meanwhile, and none is forgotten."""
+"""A pause in the policy, and holds: no pod is evicted meanwhile, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, crowd, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.meta import format_time
+from webhook.api.pods import Pod
 from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.modes import Mode
 from webhook.policy.model import Pause
@@ -99,3 +100,42 @@ def test_expired_rule_is_taken_back_during_a_pause() -> None:
     world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
     world.advance(20)
     assert world.inventory.rules["rule"].taint.effect == "None"
+
+
+# --- holds on pods and namespaces -----------------------------------------------------------------
+
+
+def held_pod() -> Pod:
+    return pod(hold="being debugged")
+
+
+def test_hold_on_a_pod_is_honoured_and_told_until_it_goes() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    asking = rule(effect="NoSchedule", evict=True)
+    world.add(claim(), held_pod(), asking)
+    assert world.after(60) == []
+    assert world.condition("rule")[1] == "Held"
+    assert world.told("EvictionHeld") == ["pod", "rule"]
+    [text] = [event.text for event in world.cluster.events if event.text.endswith("but held: being debugged")]
+    assert text.startswith("due for eviction because of DeviceTaintRule rule")
+    world.change(world.pod("pod"), pod())
+    assert world.settled() == ["pod"]
+
+
+def test_hold_on_a_namespace_lasts_at_most_its_time() -> None:
+    world = evicting(max_hold_seconds=3600)
+    world.holds["ml"] = "release week"
+    world.add(claim(), pod(), rule())
+    assert world.after(3599) == []
+    assert world.after(2) == ["pod"]
+
+
+def test_hold_that_comes_while_a_pod_stands_in_line_is_honoured() -> None:
+    world = evicting(*crowd(2), rule(), rate=1, burst=1)
+    assert world.settled() == ["pod-000"]
+    world.holds["ml"] = "stop"
+    world.worker.requeue_waiting("ml")
+    assert world.after(10) == ["pod-000"]
+    del world.holds["ml"]
+    world.worker.requeue_waiting("ml")
+    assert world.after(2) == ["pod-000", "pod-001"]

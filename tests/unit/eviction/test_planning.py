@@ -188,20 +188,9 @@ async def test_rule_is_not_called_done_while_somebody_may_have_come() -> None:
     assert world.condition("rule")[:2] == ("True", "Waiting")
 
 
-def test_rate_that_changes_moves_everybody_in_line() -> None:
-    world = World(Mode.REPLACEMENT, EvictionProfile(rate=1, burst=1, per_owner_unavailable=None))
-    many(world)
-    assert len(world.settled()) == 1
-    world.change(world.inventory.rules["rule"], rule(annotations={"devicetaint.io/evictions-per-second": "100"}))
-    assert len(world.after(2.5)) >= 200
-
-
 @looped
 async def test_leader_that_stops_decides_what_is_left_and_says_it() -> None:
-    world = evicting()
-    for number in range(MANY):
-        world.add(claim(f"p{number}", tolerates(60)), pod(f"p{number}"))
-    world.add(rule())
+    world = evicting(*using(*[f"p{number}" for number in range(MANY)], after=60), rule())
     assert behind(world)
     await world.worker.stop()
     assert not behind(world)
@@ -346,8 +335,7 @@ async def test_news_wake_one_worker_and_not_all(monkeypatch: pytest.MonkeyPatch)
 
 def owners_of_two(profile: EvictionProfile) -> World:
     """Two pods of each owner, and one that comes last and has none."""
-    world = World(Mode.REPLACEMENT, profile)
-    world.cluster.lingering = True
+    world = evicting(base=profile, lingering=True)
     for number in range(MANY):
         for name in (f"a-{number}", f"b-{number}"):
             world.add(claim(name), owned(name, by=f"rs-{number}"))

@@ -183,8 +183,7 @@ def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None
 
 
 def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
-    world = evicting(grace_seconds=100.0)
-    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 100)
+    world = evicting(grace_seconds=100.0, answers=[EvictionOutcome(EvictionResult.FAILED, "500")] * 100)
     add(world, 0)
     world.add(rule())
     world.advance(130)
@@ -203,8 +202,7 @@ def test_pod_that_became_due_by_a_clock_that_was_set_back_has_no_age() -> None:
 
 
 def test_pod_that_failed_and_is_in_line_again_counts_for_what_it_waits_for_now() -> None:
-    world = evicting(overall=1, lingering=True)
-    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    world = evicting(overall=1, lingering=True, answers=[EvictionOutcome(EvictionResult.FAILED, "500")])
     for number in range(2):
         add(world, number)
     world.add(rule())

@@ -141,14 +141,6 @@ def test_pod_that_the_faster_of_two_rates_lets_go_uses_up_the_slower_one_and_lea
     assert world.after(0.2)[15:] == ["slow"]
 
 
-def test_pods_that_go_together_leave_a_debt_to_the_rate_that_let_them_go() -> None:
-    """A gang is not split for a rate, and what follows it waits for all of it."""
-    world = evicting(*crowd(4, gang="ring"), claim("later"), pod("later", priority=1), rule(), rate=1, burst=1)
-    assert len(world.settled()) == 4
-    assert len(world.after(3.9)) == 4
-    assert world.after(0.2)[4:] == ["later"]
-
-
 def test_rule_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     """N-17, N-18: it is the same taint, changed."""
     world = evicting(*crowd(6), rule(), rate=0.1, burst=2)

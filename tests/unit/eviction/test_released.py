@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 import pytest
 from msgspec import structs
@@ -10,17 +11,47 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
-from tests.unit.eviction.releasing import FREED, ONE, SLICE, WAITS, closing, known, released, statuses, world_of
-from tests.unit.eviction.world import World, evicting
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.claims import Consumer
-from webhook.api.rules import Condition, DeviceSelector
+from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device
-from webhook.eviction.conditions import EVICTION
+from webhook.eviction.conditions import EVICTION, RELEASED
 from webhook.eviction.modes import Mode
-from webhook.eviction.released import DOUBT_SECONDS, ReleasedOutlook, in_use_message
+from webhook.eviction.released import DOUBT_SECONDS, TURN_SECONDS, ReleasedOutlook, in_use_message
 from webhook.inventory.hardware import Holder, Holders
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames
+
+FREED = "no allocation holds a selected device"
+WAITS = ("Unknown", "Waiting", "waiting until all allocations made before the taint are known")
+OUTDATED = ("Unknown", "Outdated", "it is not certain that all changes of the cluster are known")
+ONE = DeviceSelector(DRIVER, POOL, "gpu-0")
+SLICE = slice_of({"gpu-0": (), "gpu-1": ()})
+
+
+def world_of(*objects: object, mode: Mode = Mode.DELEGATED, **settings: float) -> World:
+    """With a slice, where nothing is evicted unless a rule asks for it."""
+    world = World(mode, FREE, **settings)  # type: ignore[arg-type]
+    world.add(SLICE, *objects)  # type: ignore[arg-type]
+    return world
+
+
+def closing(name: str = "rule", selector: DeviceSelector | None = ONE, **fields: object) -> DeviceTaintRule:
+    return rule(name, "NoSchedule", selector=selector, **fields)  # type: ignore[arg-type]
+
+
+def released(world: World, name: str = "rule") -> tuple[str, str, str]:
+    return world.condition(name, RELEASED)
+
+
+def statuses(world: World, name: str = "rule") -> list[str]:
+    """Reasons in the order of writing."""
+    return [reason for written, kind, reason, _ in world.cluster.writes if (written, kind) == (name, RELEASED)]
+
+
+def known(status: str, reason: str = "Released", generation: int = 1) -> Condition:
+    return Condition(RELEASED, status, reason, FREED, generation, NOW - timedelta(hours=1))
+
 
 # --- which rules ----------------------------------------------------------------------------------
 
@@ -379,3 +410,99 @@ def test_user_that_is_no_pod_is_named_by_its_resource() -> None:
     world = world_of(closing(), claim("a", consumers=(group,)))
     world.advance(20)
     assert released(world)[2] == "1 claim holds devices: ml/a-claim (podgroups/train)"
+
+
+# --- while changes may have been missed: it is never set, and not kept for long -------------------
+
+
+def test_worker_in_doubt_says_nothing_new() -> None:
+    world = world_of()
+    world.trusted = False
+    world.add(closing(), closing("known", conditions=(known("False", "InUse"),)), closing("held"), claim("x"))
+    world.remove(claim("x"))
+    world.advance(0)
+    assert statuses(world) == []
+    assert released(world, "known") == OUTDATED
+    world.trusted = True
+    world.advance(6)
+    assert [released(world, name)[0] for name in ("rule", "known", "held")] == ["True"] * 3
+
+
+def test_allocation_that_is_seen_counts_also_in_doubt() -> None:
+    world = world_of(rule(effect="NoSchedule", evict=True, selector=ONE))
+    world.advance(20)
+    assert released(world)[0] == "True"
+    world.trusted = False
+    world.add(claim("x"))
+    world.advance(1)
+    assert released(world)[:2] == ("False", "InUse")
+    assert world.condition("rule")[:2] == ("False", "NothingToDo")
+    world.remove(claim("x"))
+    world.advance(20)
+    assert released(world)[0] == "False"
+    world.trusted = True
+    world.advance(2)
+    assert released(world)[0] == "True"
+
+
+def test_short_doubt_changes_nothing_and_a_long_one_ends_what_was_true() -> None:
+    assert (TURN_SECONDS, DOUBT_SECONDS) == (1.0, 30.0)
+    world = world_of(closing())
+    world.advance(20)
+    world.trusted = False
+    world.advance(29)
+    world.trusted = True
+    world.advance(31)
+    assert statuses(world) == ["Waiting", "Released"]
+    world.trusted = False
+    world.advance(61)
+    assert released(world) == OUTDATED
+    world.trusted = True
+    world.advance(2)
+    assert released(world)[0] == "True"
+
+
+def test_withdrawal_that_fails_is_tried_again() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.trusted = False
+    world.cluster.condition_error = "500"
+    world.add(claim("x"))
+    world.advance(5)
+    assert released(world)[0] == "True"
+    world.cluster.condition_error = ""
+    world.advance(1.1)
+    assert released(world)[:2] == ("False", "InUse")
+    assert statuses(world) == ["Waiting", "Released", "InUse"]
+
+
+def test_process_without_the_lease_withdraws_nothing() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.leads = False
+    world.add(claim("x"))
+    world.advance(100)
+    assert statuses(world) == ["Waiting", "Released"]
+
+
+def test_failed_write_is_tried_again_soon() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.cluster.condition_error = "500"
+    world.add(claim("x"))
+    world.advance(1)
+    world.cluster.condition_error = ""
+    world.advance(2)
+    assert released(world)[0] == "False"
+
+
+def test_doubt_of_half_a_minute_ends_what_was_true() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.trusted = False
+    known, kept = world.inventory.rules["rule"], world.worker.rules.released
+    began, found = world.clock.elapsed, list[bool]()
+    for seconds in (0.0, 29.0, 30.0):
+        world.clock.elapsed = began + seconds
+        found.append(kept.withdrawn(known, 0.0, list(known.conditions)) is not None)
+    assert found == [False, False, True]

@@ -270,23 +270,6 @@ def test_eviction_that_is_asked_for_waits_until_it_is_announced() -> None:
     assert world.condition("rule")[:2] == ("True", "Waiting")
 
 
-def test_announcement_of_an_earlier_generation_does_not_count() -> None:
-    before = Condition(EVICTION, "True", "Evicting", "", 1, NOW - timedelta(hours=1))
-    world = World(Mode.DELEGATED, FREE)
-    world.cluster.condition_error = "503"
-    world.add(claim(), pod(), asking(conditions=(before,), generation=2))
-    assert world.after(30) == []
-
-
-def test_nobody_is_due_before_the_announcement() -> None:
-    world = evicting(claim(), pod(), asking(added=NOW - timedelta(days=1)), mode=Mode.DELEGATED)
-    world.clock.wall += timedelta(seconds=7)
-    world.advance(1)
-    [plan_due] = [note for note in world.cluster.events if note.reason == "Evicted"]
-    assert plan_due.about == ("ml", "pod", "uid-pod")
-    assert world.inventory.rules["rule"].conditions[0].last_transition_time == NOW + timedelta(seconds=7)
-
-
 # --- restart ------------------------------------------------------------------------------------
 
 

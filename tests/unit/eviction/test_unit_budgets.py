@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.costs import calls_of
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.objects import claim, pod, rule, using
 from tests.unit.eviction.test_units import JOB_SET, gang, group, sharing
 from tests.unit.eviction.world import FREE, NEVER, Budget, World, evicting, gentle
 from webhook.api.pods import DisruptionBudget, PodClaim
@@ -29,15 +29,13 @@ def test_no_pod_goes_unless_the_budget_allows_all() -> None:
 
 
 def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> None:
-    world = gentle()
-    world.add_budget(Budget(allows_at=0.0, status=1))
+    world = gentle(budgets=[Budget(allows_at=0.0, status=1)])
     world.add(*gang("a", "b", priority=-1), claim("lone"), pod("lone"), rule())
     assert world.after(1) == ["lone"]
 
 
 def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = gentle()
-    world.add_budget(Budget(every_seconds=0.0, allows_at=0.0, status=2))
+    world = gentle(budgets=[Budget(every_seconds=0.0, allows_at=0.0, status=2)])
     world.add(*gang(*[f"rank-{number:03}" for number in range(200)]))
     looks, find = list[str](), world.find
 
@@ -53,9 +51,7 @@ def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monk
 
 
 def test_dry_run_that_is_refused_keeps_all() -> None:
-    world = gentle()
-    world.add_budget(Budget("b"))
-    world.add(*gang("a", "b", "c"), rule())
+    world = gentle(*gang("a", "b", "c"), rule(), budgets=[Budget("b")])
     assert world.after(30) == []
     assert world.cluster.requests == []
 
@@ -131,8 +127,7 @@ def test_unit_needs_what_its_members_need(kind: str, states: str, allowed: int, 
 def test_single_pods_that_need_no_disruption_do_not_wait_for_each_other(healthy: int, desired: int, gone: int) -> None:
     """They go at the profile's rate, and pass one that needs a disruption and comes before them."""
     world = evicting(claim("first"), pod("first", priority=-1), rate=10.0, burst=1)
-    for number in range(12):
-        world.add(claim(f"p{number}", devices=(f"gpu-{number}",)), pod(f"p{number}", **UNREADY))
+    world.add(*using(*[f"p{number}" for number in range(12)], on="gpu-{}", **UNREADY))
     keeping(world, 0, healthy=healthy, desired=desired)
     world.add(rule())
     assert len(world.after(2)) == gone

@@ -66,11 +66,6 @@ def test_ranks_of_a_job_set_are_evicted_together_in_one_place_of_their_owner() -
     assert sorted(world.settled()) == ["a", "b", "c"]
 
 
-def test_pods_without_a_gang_go_one_by_one() -> None:
-    world = gentle(*using("a", "b", make=owned), rule())
-    assert world.settled() == ["a"]
-
-
 def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
     """Two groups of a LeaderWorkerSet: one place, which is free once all pods of the first group are back and ready."""
     world = gentle()
@@ -138,15 +133,6 @@ def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
     world.settle()
     assert isinstance(world.cluster, Slow)
     assert (len(world.evicted), world.cluster.most) == (8, 3)
-
-
-def test_gang_waits_while_one_of_its_pods_is_held() -> None:
-    world = gentle(*gang("a", "b"))
-    world.edit(world.pod("b"), hold="checkpoint")
-    world.add(rule())
-    assert world.after(30) == []
-    world.edit(world.pod("b"), hold=None)
-    assert sorted(world.settled()) == ["a", "b"]
 
 
 def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
@@ -286,13 +272,6 @@ def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold
     assert sorted(world.after(60)) == ["a", "b"]
 
 
-def test_group_of_mode_all_waits_for_its_last_pod_however_late() -> None:
-    world = gentle(group(), claim("a"), pod("a", pod_group="ring"))
-    world.add(claim("b", tolerates(600)), pod("b", pod_group="ring"), rule())
-    world.advance(601)
-    assert at(world) == {"a": 600, "b": 600}
-
-
 def test_pods_of_a_group_of_mode_single_go_one_by_one() -> None:
     world = gentle(group(SINGLE), *using("a", "b", pod_group="ring"), rule())
     assert world.settled() == ["a"]
@@ -407,6 +386,7 @@ def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
         world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
     world.add(rule())
     assert world.after(60) == []
+    assert world.condition("rule")[1] == "HeldByPodGroup"
     assert world.told("EvictionHeldByPodGroup") == ["ring", "rule"]
     [event] = [each for each in world.cluster.events if isinstance(each.about, PodGroup)]
     assert event.warning
@@ -420,17 +400,7 @@ def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
 
 
 def test_gang_is_deleted_as_a_whole_after_the_deadline() -> None:
-    world = gentle(deadline_seconds=20.0, delete_after_deadline=True)
-    world.add_budget(Budget())
-    world.add(*gang("a", "b", "c"), rule())
+    world = gentle(*gang("a", "b", "c"), rule(), deadline_seconds=20.0, delete_after_deadline=True, budgets=[Budget()])
     world.advance(60)
     assert sorted(verb for verb, *_ in world.cluster.calls) == ["delete"] * 3
     assert len(set(at(world).values())) == 1
-
-
-def test_member_that_fails_after_the_others_went_is_retried() -> None:
-    world = gentle(*gang("a", "b"), overall=1, lingering=True)
-    world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
-    world.add(rule())
-    assert sorted(world.after(10)) == ["a", "b"]
-    assert len(world.cluster.requests) == 3

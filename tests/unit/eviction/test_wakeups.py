@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import pytest
 from msgspec import structs
 
-from tests.builders import DRIVER, NOW
+from tests.builders import DRIVER
 from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World, evicting
 from webhook.api.rules import EVICTED_PODS, DeviceSelector
 from webhook.eviction.conditions import IN_TREE
-from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
@@ -122,8 +120,7 @@ def test_end_of_an_eviction_in_another_namespace_wakes_no_pod_of_this_one() -> N
 
 def replicas(world: World) -> None:
     """Two pods of one owner, on a device each."""
-    for number in range(2):
-        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), owned(f"pod-{number}"))
+    world.add(*using(*[f"pod-{number}" for number in range(2)], on="gpu-{}", make=owned))
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -222,15 +219,6 @@ def test_token_that_was_not_used_wakes_the_next_of_its_rate(result: EvictionResu
     beside(test, structs.replace(FREE, rate=0.001, burst=1))
 
 
-def test_order_of_a_pod_is_made_of_priority_refusals_due_time_and_name() -> None:
-    world = evicting(claim("pod", tolerates(5)), pod("pod", priority=7), rule())
-    world.worker._core.ledger.failures["uid-pod"] = Failure(refusals=3)
-    world.clock.wall += timedelta(seconds=60)
-    world.catch_up()
-    [(_, unit)] = world.worker._core.line._at.values()
-    assert unit.order == (7, 3, NOW + timedelta(seconds=5), "ml/pod")
-
-
 def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
     async def test(world: World) -> None:
         budget = Budget(allows_at=3600.0, status=0)
@@ -299,17 +287,6 @@ TIMES = [(5, 9), (9, 5), (5, 5), (7, None), (None, 7)]
 
 
 @pytest.mark.parametrize(("one", "two"), TIMES)
-def test_pod_is_due_at_the_earliest_of_two_claims(one: int | None, two: int | None) -> None:
-    world = evicting(claim("pod", tolerates(one)), claim("more", tolerates(two), owner="uid-pod", devices=("gpu-1",)))
-    more = claim("more", tolerates(two), owner="uid-pod", devices=("gpu-1",))
-    known = world.inventory.claims["ml/more-claim"]
-    world.change(known, structs.replace(more, reserved_for=world.inventory.claims["ml/pod-claim"].reserved_for))
-    both = pod("pod")
-    world.add(structs.replace(both, claims=(*both.claims, structs.replace(both.claims[0], claim="more-claim"))), rule())
-    assert world.planned == {"pod": min(seconds for seconds in (one, two) if seconds is not None)}
-
-
-@pytest.mark.parametrize(("one", "two"), TIMES)
 def test_pod_is_due_at_the_earliest_of_two_taints(one: int | None, two: int | None) -> None:
     """Of two rules, of a rule and a slice, and of two taints in a slice."""
     keys = ("example.com/one", "example.com/two")
@@ -366,15 +343,3 @@ def test_no_last_condition_without_the_lease_or_by_a_doubtful_inventory(
     at_the_end(world)
     assert world.cluster.writes == before
     assert world.worker._core.affected.pending == 1, "nor is anything planned"
-
-
-def test_last_condition_counts_what_was_not_planned_yet() -> None:
-    """Planning in time slices is finished first."""
-    world = evicting(rule(), mode=Mode.OBSERVE)
-    world.advance(20)
-    for number in range(3):
-        world.inventory.apply(None, claim(f"pod-{number}"))
-        world.inventory.apply(None, pod(f"pod-{number}"))
-    world.worker._core.affected.mark(world.inventory.pods)
-    at_the_end(world)
-    assert world.condition("rule")[2] == "0 pods evicted; 3 pods would be evicted in 1 namespace"

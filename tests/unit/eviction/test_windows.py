@@ -42,8 +42,7 @@ Found: TypeAlias = tuple[float | None, StepReason] | None
 
 def wait(profile: EvictionProfile, hours: float, **fields: Any) -> Found:
     """What a pod waits for that is due now, after some hours."""
-    world = World(Mode.REPLACEMENT, profile)
-    world.add(claim(), pod(**fields), rule())
+    world = evicting(claim(), pod(**fields), rule(), base=profile)
     world.clock.wall += timedelta(hours=hours)
     world.catch_up()
     found = world.worker._core.plan.waits.get("uid-pod")
@@ -118,8 +117,7 @@ def test_pod_that_completes_is_left_to_it_from_when_it_is_due() -> None:
 def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None:
     """Nothing is asked of the API server meanwhile."""
     short = structs.replace(AT_NIGHT, windows=(structs.replace(NIGHTLY, duration_seconds=60.0),), rate=1, burst=1)
-    world = World(Mode.REPLACEMENT, short, condition_seconds=RARELY)
-    world.add(*crowd(100), rule())
+    world = evicting(*crowd(100), rule(), base=short, condition_seconds=RARELY)
     assert world.after(OPENS - 1) == []
     assert len(world.planned) == 100
     world.advance(DAY)
@@ -140,8 +138,7 @@ def test_pod_that_becomes_due_while_a_window_is_open_goes_then() -> None:
 
 @pytest.mark.untraced
 def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
-    world = World(Mode.REPLACEMENT, AT_NIGHT)
-    world.add(*crowd(3), rule())
+    world = evicting(*crowd(3), rule(), base=AT_NIGHT)
     world.advance(60)
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("True", "Waiting")
@@ -161,9 +158,7 @@ def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
 
 @pytest.mark.untraced
 def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, overall=1))
-    world.cluster.lingering = True
-    world.add(*crowd(3), rule())
+    world = evicting(*crowd(3), rule(), base=AT_NIGHT, overall=1, lingering=True)
     assert len(world.after(OPENS + 100)) == 1
     assert world.sample("oldest_due_seconds") == pytest.approx(100, abs=0.01)
     world.change_policy(structs.replace(FREE, overall=1))
@@ -173,9 +168,7 @@ def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
 
 @pytest.mark.untraced
 def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
-    world = World(Mode.REPLACEMENT, AT_NIGHT)
-    world.add(*crowd(1))
-    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
+    world = evicting(*crowd(1), base=AT_NIGHT, answers=[EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
     world.add(rule())
     world.advance(OPENS + 100)
     assert 90 < (world.sample("oldest_due_seconds") or 0) <= 100
@@ -186,9 +179,7 @@ def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
 
 
 def test_pod_behind_a_budget_waits_for_the_next_window_once_it_is_closed() -> None:
-    world = World(Mode.REPLACEMENT, AT_NIGHT, condition_seconds=RARELY)
-    world.add(*crowd(2))
-    world.add_budget(Budget(allows_at=OPENS + HOUR + 60))
+    world = evicting(*crowd(2), base=AT_NIGHT, condition_seconds=RARELY, budgets=[Budget(allows_at=OPENS + HOUR + 60)])
     world.add(rule())
     assert world.after(OPENS + 2 * HOUR) == []
     assert world.cluster.requests[-1][2] < OPENS + HOUR
@@ -231,8 +222,7 @@ def test_window_of_a_changed_policy_holds_at_once() -> None:
 @pytest.mark.parametrize("hours", [8.5, -1.0])
 def test_wall_clock_that_is_set(hours: float) -> None:
     """Windows go by the wall clock, waits by the other one."""
-    world = World(Mode.REPLACEMENT, AT_NIGHT)
-    world.add(*crowd(2), rule())
+    world = evicting(*crowd(2), rule(), base=AT_NIGHT)
     world.advance(60)
     world.clock.wall += timedelta(hours=hours)
     world.worker.requeue_waiting()
@@ -242,8 +232,7 @@ def test_wall_clock_that_is_set(hours: float) -> None:
 
 
 def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.01, burst=1), condition_seconds=RARELY)
-    world.add(*crowd(9), rule())
+    world = evicting(*crowd(9), rule(), base=AT_NIGHT, rate=0.01, burst=1, condition_seconds=RARELY)
     assert len(world.after(OPENS + 1)) == 1
     world.clock.wall += timedelta(hours=1)
     world.worker.requeue_waiting()
@@ -274,16 +263,14 @@ def test_profiles_have_their_own_windows() -> None:
 
 
 def test_no_one_waits_for_windows_in_mode_observe() -> None:
-    world = World(Mode.OBSERVE, AT_NIGHT)
-    world.add(*crowd(2), rule())
+    world = evicting(*crowd(2), rule(), mode=Mode.OBSERVE, base=AT_NIGHT)
     world.advance(60)
     assert world.condition("rule")[1] == "ObserveOnly"
     assert world.sample("pods_waiting", why="window") == 0
 
 
 def test_pods_that_go_meanwhile_are_forgotten() -> None:
-    world = World(Mode.REPLACEMENT, AT_NIGHT)
-    world.add(*crowd(2), rule())
+    world = evicting(*crowd(2), rule(), base=AT_NIGHT)
     world.advance(60)
     waits = world.worker._core.plan.waits
     assert {uid: each.reason for uid, each in waits.items()} == dict.fromkeys(
@@ -349,17 +336,6 @@ def test_unit_of_one_profile_goes_in_one_window() -> None:
     shared(world, ("a", ""), ("b", ""), ("c", ""))
     world.add(rule())
     assert sorted(world.after(OPENS + 1)) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("completing", ["a", "b"], ids=["first", "last"])
-def test_gang_waits_for_its_member_that_may_complete(completing: str) -> None:
-    """Whichever comes first by name."""
-    world = evicting(wait_for_completion_seconds=HOUR)
-    for name, completes in (("a", completing == "a"), ("b", completing == "b")):
-        world.add(claim(name, devices=(name,)), pod(name, gang="ring", completes=completes))
-    world.add(rule())
-    assert world.after(HOUR - 1) == []
-    assert sorted(world.after(2)) == ["a", "b"]
 
 
 # --- pods that complete, and pods that are skipped ----------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -476,12 +476,16 @@ def evicting(
     mode: Mode = Mode.REPLACEMENT,
     base: EvictionProfile = FREE,
     lingering: bool = False,
+    budgets: Iterable[Budget] = (),
+    answers: Iterable[EvictionOutcome] = (),
     **fields: Any,
 ) -> World:
     """A worker whose only profile is like `base`, with these fields; what is no field of a profile is for `World`."""
     profile = {name: fields.pop(name) for name in EvictionProfile.__struct_fields__ if name in fields}
     world = World(mode, structs.replace(base, **profile), **fields)
     world.cluster.lingering = lingering
+    world.budgets.extend(budgets)
+    world.cluster.answers.extend(answers)
     world.add(*objects)
     return world
 

@@ -123,9 +123,7 @@ def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
 
 
 def test_pod_that_is_there_although_an_answer_said_that_it_is_gone_is_evicted_again() -> None:
-    world = evicting()
-    world.cluster.answers.append(EvictionOutcome(EvictionResult.GONE))
-    world.add(claim(), pod(), rule())
+    world = evicting(claim(), pod(), rule(), answers=[EvictionOutcome(EvictionResult.GONE)])
     assert world.after(1) == []
     assert world.after(120) == ["pod"]
 

@@ -31,8 +31,7 @@ SUSPENDED_SECONDS = 60.0
 async def test_wall_clock_that_is_set_forward_brings_no_deadline_closer() -> None:
     """M2: `deadline` is measured by a monotonic clock, as the first refusal of a budget is no time of the API."""
     profile = structs.replace(FREE, deadline_seconds=600, delete_after_deadline=True)
-    world = World(Mode.REPLACEMENT, profile, clock=LoopClock())
-    world.add_budget(Budget())
+    world = evicting(base=profile, clock=LoopClock(), budgets=[Budget()])
     async with at_work(world):
         world.add(claim("pod"), pod("pod"), rule())
         await asyncio.sleep(2)

@@ -293,9 +293,7 @@ def test_pod_that_goes_long_after_a_request_without_an_answer_was_not_evicted_by
 
 
 def test_plan_that_is_made_again_knows_of_the_doubt() -> None:
-    world = evicting()
-    world.cluster.answers.append(UNSURE)
-    world.add(claim("one"), pod("one"), rule())
+    world = evicting(claim("one"), pod("one"), rule(), answers=[UNSURE])
     world.settle()
     world.remove(world.inventory.rules["rule"])
     world.advance(1)

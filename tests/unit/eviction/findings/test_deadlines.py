@@ -33,8 +33,7 @@ def deployment(world: World, count: int) -> None:
 def test_deadline_runs_from_the_last_progress_of_the_budget() -> None:
     """H3: a budget that lets one pod of 30 go each minute makes progress, so no pod is deleted past it."""
     gentle = EvictionProfile(deadline_seconds=600, delete_after_deadline=True)
-    world = World(Mode.REPLACEMENT, gentle)
-    world.add_budget(Budget(every_seconds=60, allows_at=0.0))
+    world = evicting(base=gentle, budgets=[Budget(every_seconds=60, allows_at=0.0)])
     deployment(world, 30)
     world.add(rule())
     world.advance(700)
@@ -101,8 +100,7 @@ def test_pod_is_not_deleted_when_its_budget_has_not_been_asked_for_hours() -> No
 
 def republished(every_seconds: float, times: int) -> World:
     """A pod blocked by its budget, on a pool of two slices that the driver publishes again and again, in turn."""
-    world = World(Mode.REPLACEMENT, DELETES)
-    world.add_budget(Budget())
+    world = evicting(base=DELETES, budgets=[Budget()])
     broken = taint()
     world.add(claim("pod"), pod("pod"))
     for generation in range(1, times + 1):

@@ -78,8 +78,7 @@ class Slow(FakeCluster):
 async def test_no_eviction_is_sent_after_a_change_although_all_slots_were_taken(
     change: Callable[[World], None],
 ) -> None:
-    world = World(Mode.REPLACEMENT, UNHELD, cluster=Slow, clock=LoopClock(), workers=4)
-    world.cluster.lingering = True
+    world = evicting(base=UNHELD, cluster=Slow, clock=LoopClock(), workers=4, lingering=True)
     for number in range(20):
         world.add(claim(f"g{number}", devices=(f"gpu-{number}",)), pod(f"g{number}", gang="train"))
     world.add(claim("single", devices=("gpu-s",)), pod("single"))
@@ -98,8 +97,7 @@ async def test_no_eviction_is_sent_after_a_change_although_all_slots_were_taken(
 def test_nothing_is_sent_after_a_change_while_a_request_waits_for_its_connection(
     change: Callable[[World], None], profile: EvictionProfile
 ) -> None:
-    world = World(Mode.REPLACEMENT, profile)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), base=profile)
     world.cluster.while_connecting.append(lambda: change(world))
     world.settle()
     assert world.cluster.requests == []
@@ -119,8 +117,7 @@ def test_what_a_request_that_was_not_sent_has_taken_is_there_for_the_next_one() 
 
 
 def test_pod_whose_request_was_not_sent_goes_once_nothing_keeps_it() -> None:
-    world = World(Mode.REPLACEMENT, UNHELD)
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), base=UNHELD)
     world.cluster.while_connecting.append(lambda: hold(world))
     assert world.after(5) == []
     world.edit(world.pod("pod"), hold=None)
@@ -128,8 +125,7 @@ def test_pod_whose_request_was_not_sent_goes_once_nothing_keeps_it() -> None:
 
 
 def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_themselves() -> None:
-    world = World(Mode.REPLACEMENT, UNHELD)
-    world.add(*using(*"abc", on="gpu-{}", gang="train"))
+    world = evicting(*using(*"abc", on="gpu-{}", gang="train"), base=UNHELD)
 
     def hold_b() -> None:
         world.edit(world.pod("b"), hold="debugging")
@@ -140,8 +136,7 @@ def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_th
 
 
 def test_no_member_of_a_gang_goes_if_one_is_held_before_the_first_has_gone() -> None:
-    world = World(Mode.REPLACEMENT, UNHELD)
-    world.add(*using(*"abc", on="gpu-{}", gang="train"))
+    world = evicting(*using(*"abc", on="gpu-{}", gang="train"), base=UNHELD)
     world.cluster.while_connecting.append(lambda: world.edit(world.pod("c"), hold="debugging"))
     world.add(rule())
     world.advance(5)
@@ -264,8 +259,7 @@ def test_watch_that_was_faster_than_the_conflict_needs_no_further_change() -> No
 
 
 def test_hold_that_is_older_than_maxhold_does_not_keep_a_pod() -> None:
-    world = evicting(max_hold_seconds=100.0)
-    world.add_budget(Budget(allows_at=0.0, status=1))
+    world = evicting(max_hold_seconds=100.0, budgets=[Budget(allows_at=0.0, status=1)])
     held = version(1, hold="debugging")
     world.cluster.ahead["pod"] = held
     world.add(claim("pod"), held, rule())
@@ -298,8 +292,7 @@ def test_conflict_of_the_second_member_does_not_keep_the_others() -> None:
 
 
 def test_only_pods_under_a_budget_are_read_and_each_of_them_once() -> None:
-    world = evicting()
-    world.add_budget(Budget(selects="web", every_seconds=0.0, allows_at=0.0, status=9))
+    world = evicting(budgets=[Budget(selects="web", every_seconds=0.0, allows_at=0.0, status=9)])
     world.add(*using("web-0", "web-1", "free-0", on="gpu-{}"), rule())
     world.advance(30)
     assert sorted(world.cluster.reads) == ["web-0", "web-1"]
@@ -320,8 +313,7 @@ class Restless(FakeCluster):
 
 @pytest.mark.parametrize("profile", [UNHELD, BLUNT], ids=["evict", "delete"])
 def test_pod_that_changes_at_each_request_goes_once_it_was_read(profile: EvictionProfile) -> None:
-    world = World(Mode.REPLACEMENT, profile, cluster=Restless)
-    world.add(claim("pod"), version(1), rule())
+    world = evicting(claim("pod"), version(1), rule(), base=profile, cluster=Restless)
     world.advance(30)
     assert (len(world.cluster.requests), world.cluster.reads, world.evicted) == (6, ["pod"], ["pod"])
 
@@ -332,8 +324,7 @@ def test_pod_that_changes_at_each_request_stays_if_it_is_held_when_it_is_read() 
             self.ahead["pod"] = version(99, hold="debugging")
             return await super().read(pod)
 
-    world = World(Mode.REPLACEMENT, UNHELD, cluster=Held)
-    world.add(claim("pod"), version(1), rule())
+    world = evicting(claim("pod"), version(1), rule(), base=UNHELD, cluster=Held)
     world.advance(30)
     assert (len(world.cluster.requests), world.cluster.reads, world.evicted) == (5, ["pod"], [])
 
@@ -344,8 +335,6 @@ def test_pod_that_cannot_be_read_is_tried_again() -> None:
             self.reads.append(pod.name)
             return EvictionOutcome(EvictionResult.FAILED, "503") if len(self.reads) < 3 else None
 
-    world = evicting(cluster=Unreadable)
-    world.add_budget(Budget(allows_at=0.0, status=9))
-    world.add(claim("pod"), pod("pod"), rule())
+    world = evicting(claim("pod"), pod("pod"), rule(), cluster=Unreadable, budgets=[Budget(allows_at=0.0, status=9)])
     world.advance(60)
     assert (len(world.cluster.reads), world.evicted) == (3, ["pod"])

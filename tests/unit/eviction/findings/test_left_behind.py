@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.unit.eviction.findings.test_meanwhile import verbs_past_the_deadline
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.slow import UNSURE
 from tests.unit.eviction.test_units import group
@@ -264,19 +265,7 @@ def test_pod_that_is_left_is_not_deleted_for_refusals_that_are_old_by_then() -> 
     world.add(rule())
     send(world, FAILED, EVICTED)
     world.add_budget(Budget("a"))
-    while world.clock.passed() < 100:
-        world.catch_up()
-        unit = world.worker.take()
-        if unit is not None and not world.worker._core.room.asked_by(unit):
-            world.cluster.while_connecting.append(lambda: world._move(300))
-            asyncio.run(world.worker.evict(unit))
-            break
-        if unit is not None:
-            asyncio.run(world.worker.evict(unit))
-        world._move(max(world._next_wait(), 0))
-    else:
-        pytest.fail("the deadline is not over")
-    assert "delete" not in [verb for verb, _, _ in world.cluster.requests]
+    assert "delete" not in verbs_past_the_deadline(world, world.cluster.while_connecting)
 
 
 def test_pod_that_goes_along_for_one_rule_while_its_own_is_stopped_is_asked_once() -> None:

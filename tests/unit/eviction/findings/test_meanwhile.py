@@ -7,6 +7,7 @@ written, and a pod that may go is found by a later look.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -210,9 +211,7 @@ def test_pod_that_takes_the_place_of_another_during_a_large_change_is_planned() 
 
 
 def test_pod_is_not_deleted_by_a_profile_that_has_changed_since() -> None:
-    world = World(Mode.REPLACEMENT, BLUNT)
-    world.add_budget(Budget(status=0))
-    world.add(claim("a"), pod("a"), rule())
+    world = evicting(claim("a"), pod("a"), rule(), base=BLUNT, budgets=[Budget(status=0)])
     world.catch_up()
 
     def meanwhile() -> None:
@@ -224,29 +223,31 @@ def test_pod_is_not_deleted_by_a_profile_that_has_changed_since() -> None:
     assert world.cluster.requests == []
 
 
-def test_pod_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
-    world = evicting(deadline_seconds=20.0, delete_after_deadline=True)
-    world.add_budget(Budget())
-    world.add(claim("a"), pod("a"), rule())
+def verbs_past_the_deadline(world: World, waits_in: deque[Callable[[], None]]) -> list[str]:
+    """How pods are asked for up to the first that is to be deleted past its budget; that request waits for minutes."""
     while world.clock.passed() < 100:
         world.catch_up()
         unit = world.worker.take()
-        if unit is not None and not world.worker._core.room.asked_by(unit):
-            world.cluster.meanwhile.append(lambda: world._move(300))  # it waits for the client's rate limit
-            evict(world, unit)
-            break
         if unit is not None:
+            late = not world.worker._core.room.asked_by(unit)
+            waits_in.extend([lambda: world._move(300)] * late)
             evict(world, unit)
+            if late:
+                return [verb for verb, _, _ in world.cluster.requests]
         world._move(max(world._next_wait(), 0))
-    else:
-        pytest.fail("the deadline is not over")
-    assert "delete" not in [verb for verb, _, _ in world.cluster.requests]
+    pytest.fail("the deadline is not over")
+
+
+def test_pod_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
+    """It waits for the client's rate limit."""
+    world = evicting(deadline_seconds=20.0, delete_after_deadline=True, budgets=[Budget()])
+    world.add(claim("a"), pod("a"), rule())
+    assert "delete" not in verbs_past_the_deadline(world, world.cluster.meanwhile)
 
 
 def test_ceiling_that_is_lowered_stops_a_request_on_its_way() -> None:
     most = [3]
-    world = World(Mode.REPLACEMENT, SLOWLY, ceiling_of=lambda _: Ceiling(most[0]))
-    world.add(*crowd(3), rule())
+    world = evicting(*crowd(3), rule(), base=SLOWLY, ceiling_of=lambda _: Ceiling(most[0]))
     world.catch_up()
 
     def lower() -> None:
@@ -292,8 +293,7 @@ def test_pod_that_something_else_deletes_takes_a_place_at_once() -> None:
 
 def test_pod_whose_request_had_worked_is_not_taken_again() -> None:
     """It got no answer, so the pod is in line once more when the watch shows that it is on its way out."""
-    world = evicting(claim("a"), pod("a", gang="train"), rule())
-    world.cluster.answers.append(UNSURE)
+    world = evicting(claim("a"), pod("a", gang="train"), rule(), answers=[UNSURE])
     world.catch_up()
     evict(world, world.worker.take())
     world._move(1)
@@ -326,8 +326,7 @@ def test_nothing_is_remembered_of_a_pod_that_is_gone_when_its_answer_comes(*, re
 
 
 def test_no_doubt_is_left_of_a_pod_that_is_gone_before_it_is_asked_again() -> None:
-    world = evicting(claim("a"), pod("a"), rule())
-    world.cluster.answers.append(UNSURE)
+    world = evicting(claim("a"), pod("a"), rule(), answers=[UNSURE])
     world.catch_up()
     evict(world, world.worker.take())
     world._move(1)
@@ -354,8 +353,7 @@ def test_pod_goes_once_its_group_keeps_its_claim_reserved_no_longer() -> None:
 
 
 def test_worker_that_only_observes_rests_after_a_hold_has_lasted() -> None:
-    world = World(Mode.OBSERVE, structs.replace(FREE, max_hold_seconds=1e6))
-    world.add(claim("a"), pod("a", hold="checkpoint"), rule())
+    world = evicting(claim("a"), pod("a", hold="checkpoint"), rule(), mode=Mode.OBSERVE, max_hold_seconds=1e6)
     world.settle()
     world.worker.requeue_waiting()
     world.settle()
@@ -402,9 +400,7 @@ def test_pod_whose_namespace_gets_another_profile_counts_as_stuck_by_that() -> N
 
 def test_policy_that_gives_pods_less_time_counts_those_that_terminate() -> None:
     patient = structs.replace(FREE, overall=1, stuck_after_seconds=3600.0)
-    world = World(Mode.REPLACEMENT, patient)
-    world.cluster.lingering = True
-    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), base=patient, lingering=True)
     world.settle()
     world.edit(world.pod("a"), gone_by=world.clock.wall)
     world.settle()

@@ -7,12 +7,11 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.test_units import JOB_SET
-from tests.unit.eviction.world import FREE, Budget, World, evicting
+from tests.unit.eviction.world import FREE, Budget, evicting
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, PodGroup, decode_owner
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.modes import Mode
 
 
 @pytest.mark.parametrize("ready", [True, False])
@@ -81,9 +80,7 @@ def test_places_follow_the_mode_of_a_group(before: str, after: str, evicted: lis
 def test_pod_goes_once_its_budget_opens_although_it_waits_for_its_owner(labels: tuple[tuple[str, str], ...]) -> None:
     """After the deadline its DELETE, which passes the budget by, waits for the limit of the owner."""
     profile = structs.replace(FREE, per_owner_unavailable=1, deadline_seconds=20.0, delete_after_deadline=True)
-    world = World(Mode.REPLACEMENT, profile)
-    world.add_budget(Budget("a", status=0))
-    world.add(claim("a"), owned("a", gang="one", labels=labels))
+    world = evicting(claim("a"), owned("a", gang="one", labels=labels), base=profile, budgets=[Budget("a", status=0)])
     world.add(claim("d", devices=("gpu-9",)), owned("d", gang="two", ready=False, labels=labels))
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
     assert world.after(100) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
+from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.admission.confirmation import Numbers
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
@@ -12,7 +12,7 @@ from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ceilings import Confirmed, ceiling_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, PodRef
 from webhook.inventory.impact import Taint, impact_of
 from webhook.policy.model import EvictionProfile, Policy
 
@@ -48,12 +48,6 @@ def reserve(world: World, *pods: Pod) -> None:
 # --- pods of one claim --------------------------------------------------------------------------
 
 
-def test_pods_of_one_claim_are_evicted_together() -> None:
-    """H2: all consumers of a claim are one unit, which takes one place of `perOwnerUnavailable: 1`."""
-    world = emptied(EvictionProfile())
-    assert sorted(world.settled()) == ["web-1", "web-2"]
-
-
 def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
     """H2: the claim is free once all of its pods are gone, so each replica is evicted once."""
     world = emptied(EvictionProfile())
@@ -71,13 +65,6 @@ def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
             reserve(world, *replicas)
             world.add(*fresh)
     assert len(world.evicted) == 2
-
-
-def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> None:
-    """H2: budgets come first, and a unit is evicted as a whole or not at all."""
-    world = emptied(FREE)
-    world.add_budget(Budget("web-1"))
-    assert world.after(60) == []
 
 
 def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
@@ -159,15 +146,6 @@ def gang(world: World, count: int) -> None:
         world.add(group, pod(name, pod_group="gang"))
 
 
-def test_pods_whose_claim_a_pod_group_holds_are_not_evicted() -> None:
-    """H2: only the end of a PodGroup frees its claim: no pod is evicted, and the condition says `HeldByPodGroup`."""
-    world = evicting()
-    gang(world, 4)
-    world.add(rule())
-    assert world.after(60) == []
-    assert world.condition("rule")[1] == "HeldByPodGroup"
-
-
 def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     """H6: the text confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
     world = evicting()
@@ -193,20 +171,3 @@ def test_pod_that_stays_for_its_pod_group_takes_no_other_along() -> None:
     assert world.condition("rule")[1] == "HeldByPodGroup"
     world.add(claim("beside", devices=("gpu-0",)))
     assert world.after(60) == ["beside"], "because of its own claim"
-
-
-def test_pod_that_joins_a_claim_during_its_last_round_goes_if_that_round_evicts_nobody() -> None:
-    world = evicting()
-    first, second, third = replica(1), replica(2), replica(3)
-    world.add(shared(first), first, rule())
-    world.advance(1)
-    reserve(world, second)
-
-    def join() -> None:
-        reserve(world, second, third)
-        world.add(third)
-
-    world.cluster.while_connecting.append(join)
-    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "internal error"))
-    world.add(second)
-    assert world.after(60) == ["web-1", "web-2", "web-3"]

@@ -7,11 +7,10 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule, taint
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.objects import claim, owned, pod, rule, taint, using
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import Progress
-from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionProfile
 
 LIMITS = {
@@ -23,11 +22,8 @@ LIMITS = {
 
 def stuck(profile: EvictionProfile, count: int = 10) -> World:
     """A Deployment on tainted devices, whose pods stay Terminating."""
-    world = World(Mode.REPLACEMENT, profile)
-    world.cluster.lingering = True
-    for number in range(count):
-        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), owned(f"web-{number}"))
-    world.add(rule())
+    world = evicting(base=profile, lingering=True)
+    world.add(*using(*[f"web-{number}" for number in range(count)], on="gpu-{}", make=owned), rule())
     return world
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
 from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, using
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
@@ -30,11 +30,8 @@ ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
 )
 def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile, after: EvictionProfile) -> None:
     """H5: a policy with wider limits is in use within a second, also for pods that wait for the old ones."""
-    world = World(Mode.REPLACEMENT, before)
-    world.cluster.lingering = True
-    for number in range(6):
-        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
-    world.add(rule())
+    world = evicting(base=before, lingering=True)
+    world.add(*using(*[f"pod-{number}" for number in range(6)], on="gpu-{}"), rule())
     assert len(world.after(30)) == 2
     world.change_policy(after)
     assert len(world.after(1)) == 6
@@ -49,9 +46,7 @@ def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() ->
         structs.replace(FREE, rate=0.1, burst=1),
     )
     world.relabel("ml", tier="batch")
-    for number in range(3):
-        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
-    world.add(rule())
+    world.add(*using(*[f"pod-{number}" for number in range(3)], on="gpu-{}"), rule())
     assert world.after(1) == ["pod-0"]
     world.relabel("ml", tier="production")
     assert world.after(600) == ["pod-0"]

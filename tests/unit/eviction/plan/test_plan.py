@@ -10,11 +10,10 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.plan.test_gates import FREE, Here
-from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, Pod, PodClaim, PodGroup
+from webhook.api.pods import ALL, Pod, PodGroup
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.ledger import Failure, Ledger, Moment, Round, Taken
+from webhook.eviction.ledger import Ledger, Moment, Taken
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import EvictionPlan, StepReason
 from webhook.inventory.state import InventoryObject
@@ -64,27 +63,6 @@ def test_companions_count_for_the_next_rule_once_the_first_is_stopped() -> None:
     assert not list(made.eligible)
 
 
-def test_pod_that_joins_a_group_of_which_another_pod_was_evicted_stays() -> None:
-    """R2: otherwise each replacement would be evicted with the one before it."""
-    gone = pod("a", pod_group="ring", deleting=True)
-    here = Here(RING, claim("a"), gone, member("late"), member("asked"))
-    ledger = Ledger(
-        taken={"uid-a": Taken("ml/a", "ml", "PodGroup ml/ring ", 1, granted=True)},
-        failures={"uid-asked": Failure(1, place="PodGroup ml/ring ", unit=1)},
-    )
-    made = planned(here, ledger)
-    assert [each.key for each in made.going.values()] == ["ml/asked"]
-    assert [(unit.key, len(unit.members)) for unit in made.eligible] == [("PodGroup ml/ring ", 1)]
-
-
-def test_wave_of_a_gang_ends_a_window_after_its_first_pod_is_due() -> None:
-    dues = {"a": 0, "b": 40, "c": 80}
-    pods = [pod(name, gang="ring") for name in dues]
-    here = Here(*pods, *[claim(name, tolerates(due)) for name, due in dues.items()], gang_window_seconds=60.0)
-    made = planned(here, seconds=100.0)
-    assert [[each.pod.meta.name for each in unit.members] for unit in made.eligible] == [["a", "b"], ["c"]]
-
-
 def test_breaker_hides_no_exemption() -> None:
     here = Here(claim("a"), pod("a"), claim("b"), pod("b", mirror=True))
     here.inventory.apply(rule(), None)
@@ -99,14 +77,6 @@ def test_plan_wakes_when_a_pod_counts_as_stuck_and_when_a_window_closes() -> Non
     assert planned(here, seconds=90.0).wake_at is None
     here.profile = here.profile._replace(settings=structs.replace(FREE, windows=(OPEN,), stuck_after_seconds=1e6))
     assert planned(here).wake_at == NOW + timedelta(hours=1)
-
-
-def test_rounds_of_an_earlier_claim_of_that_name_do_not_count() -> None:
-    shared = claim("shared", consumers=(Consumer("", "pods", "a", "uid-a"),))
-    here = Here(shared, pod("a", claims=(PodClaim("shared-claim"),)))
-    for uid, expected in (("uid-shared-claim", {"a": "RETURNS"}), ("uid-before", {})):
-        ledger = Ledger(rounds={"ml/shared-claim": Round(uid, 2, frozenset({"uid-old"}))})
-        assert reasons(planned(here, ledger)) == expected
 
 
 def test_hold_that_would_end_after_the_calendar_does_not_end_before() -> None:
