@@ -121,6 +121,16 @@ def limited(
     return world
 
 
+def two_stopped(texts: Mapping[str, int] | None = None, known: ResourceSlicePatch | None = None) -> World:
+    """Two rules of a patch, which hit two pods each and may hit three, twenty seconds later."""
+    world = limited(3, texts, pools=(0, 1))
+    if known is not None:
+        world.set_patch(known)
+    world.add(part(0), part(1))
+    world.advance(20)
+    return world
+
+
 def stopped(world: World, name: str) -> str:
     """Why the rule is stopped; empty if it is not."""
     status, reason, message = world.condition(name)

@@ -26,6 +26,7 @@ from tests.unit.eviction.patched import (
     part,
     patch,
     stopped,
+    two_stopped,
 )
 from tests.unit.eviction.world import FREE, World
 from webhook.api.patches import ResourceSlicePatch
@@ -64,9 +65,7 @@ def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
 
 
 def test_patch_that_is_stopped_and_loses_all_rules_is_judged_again_with_the_next() -> None:
-    world = limited(3, pools=(0, 1))
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped()
     drop(world, name_of(0), name_of(1))
     world.add(part(0))
     assert len(world.after(20)) == 2
@@ -120,18 +119,14 @@ def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_chan
 
 
 def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
-    world = limited(3, pools=(0, 1))
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped()
     world.edit(world.rule(name_of(1)), selector=DeviceSelector(DRIVER, "node-9"))
     assert world.evicted == []
     assert len(world.after(2.1)) == 2
 
 
 def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
-    world = limited(3, pools=(0, 1))
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped()
     world.worker.replan_all()
     world.settle()
     planned = world.worker._core.planned
@@ -183,9 +178,7 @@ def test_limit_that_is_raised_holds_at_once_for_all_rules() -> None:
 
 def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() -> None:
     """The guard does not judge labels, and each rule would have the whole limit for itself."""
-    world = limited(3, pools=(0, 1))
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped()
     for number in range(2):
         world.edit(world.rule(name_of(number)), origin=RuleOrigin())
     assert world.after(20) == []
@@ -218,9 +211,7 @@ def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_
 
 @pytest.mark.parametrize("origin", [of_patch(rule(), "made-up").origin, for_hardware(rule(), "made-up").origin])
 def test_marks_of_what_does_not_exist_do_not_take_a_rule_out_of_its_patch(origin: RuleOrigin) -> None:
-    world = limited(3, pools=(0, 1))
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped()
     world.edit(world.rule(name_of(0)), origin=origin)
     assert world.after(20) == []
 
@@ -318,11 +309,7 @@ def test_rule_without_pods_says_too_that_its_patch_is_stopped_and_when_that_ends
 
 def test_condition_of_a_rule_whose_stop_ends_waits_for_the_next_plan() -> None:
     """By the one before it nothing would be left to do."""
-    world = limited(3, {"one": 9})
-    world.set_patch(patch())
-    fill(world, 0, 1)
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped({"one": 9}, known=patch())
     world.set_patch(patch(text="one"))
     asyncio.run(world.worker.sync(name_of(0)))
     assert stopped(world, name_of(0))

@@ -28,6 +28,7 @@ from tests.unit.eviction.patched import (
     patch,
     sibling,
     stopped,
+    two_stopped,
 )
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import (
@@ -166,9 +167,7 @@ def test_pod_under_another_rule_goes_although_its_patch_is_stopped(caplog: pytes
 
 
 def test_patch_that_is_not_known_counts_as_one_all_the_same() -> None:
-    world = limited(3, pools=(0, 1))
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped()
     assert (world.evicted, world.patches) == ([], {})
 
 
@@ -187,11 +186,7 @@ def test_confirmed_patch_is_evicted_in_full_and_not_beyond_what_was_confirmed() 
 
 
 def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
-    world = limited(3, {"one": 4})
-    world.set_patch(patch())
-    fill(world, 0, 1)
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped({"one": 4}, known=patch())
     assert stopped(world, name_of(0))
     world.set_patch(patch(text="made up"))
     assert world.after(20) == []
@@ -236,11 +231,7 @@ def test_text_of_another_patch_of_the_same_name_does_not_count() -> None:
 
 
 def test_status_of_a_patch_changes_nothing() -> None:
-    world = limited(3)
-    world.set_patch(patch())
-    fill(world, 0, 1)
-    world.add(part(0), part(1))
-    world.advance(20)
+    world = two_stopped(known=patch())
     before, revision = len(world.cluster.writes), world.worker._core.affected.revision
     world.set_patch(structs.replace(patch(), meta=structs.replace(patch().meta, resource_version="7")))
     world.advance(20)

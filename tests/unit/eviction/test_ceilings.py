@@ -183,7 +183,6 @@ def test_pods_that_come_one_by_one_count_also_once_they_have_gone(
 
 
 def test_texts_that_take_turns_allow_no_more_than_the_largest_of_them() -> None:
-    """R4."""
     world = confirming({"one": 3, "two": 5})
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
     more(world, 3)
@@ -199,7 +198,6 @@ def test_texts_that_take_turns_allow_no_more_than_the_largest_of_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "made up"], ids=["taken away", "of something else"])
 def test_text_that_does_not_count_does_not_begin_a_new_count(text: str) -> None:
-    """R4, R5."""
     world = confirming({"one": 3}, limit=2)
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
     more(world, 3)
@@ -240,7 +238,6 @@ def test_timeadded_that_is_moved_later_does_not_begin_a_new_count() -> None:
 
 
 def test_text_that_does_not_count_is_named_where_the_rule_stops() -> None:
-    """R5."""
     problem = "it was printed for another object"
     world = evicting(*crowd(2), rule(), ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, text_problem=problem))
     world.advance(30)

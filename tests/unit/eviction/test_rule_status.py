@@ -225,7 +225,6 @@ def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.DELEGATED])
 def test_rule_that_is_being_deleted_cannot_begin_to_ask_for_eviction(mode: Mode) -> None:
-    """R1."""
     world = World(mode, FREE)
     world.add(claim(), pod(), rule(effect="NoSchedule", deleting=True))
     world.advance(10)

@@ -79,7 +79,6 @@ def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str)
 
 
 def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
-    """L4: a 200 of a proxy that is not JSON is an error of one request, and does not end the worker."""
 
     async def test() -> None:
         problem: Exception | None = None
@@ -98,7 +97,6 @@ def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
     ("code", "taken_for"), [(404, EvictionResult.GONE), (200, EvictionResult.EVICTED)], ids=["not found", "granted"]
 )
 def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: EvictionResult) -> None:
-    """L4b: only a Status of the API server says that a pod is gone or was evicted."""
     assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
 
 
@@ -115,7 +113,6 @@ class Idle(FakeCluster):
 
 
 def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
-    """L4b: a pod without a deletionTimestamp a minute after its eviction is planned anew."""
     world = evicting(claim("pod"), pod("pod"), rule(), cluster=Idle)
     world.advance(300)
     assert [round(at) for _, _, at in world.cluster.requests] == [0, 60, 120, 180, 240]
@@ -160,7 +157,6 @@ def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute(caplog
 
 
 def test_pod_that_stays_as_it_is_makes_room_for_others() -> None:
-    """It counts against limits for a minute, and not for ever."""
     world = World(Mode.REPLACEMENT, EvictionProfile(overall=1), cluster=Idle)
     world.add(claim("pod"), pod("pod"), claim("other"), pod("other"), rule())
     world.settle()

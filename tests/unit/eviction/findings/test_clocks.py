@@ -149,7 +149,6 @@ def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.Monke
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
 @looped
 async def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """M2: a leader on a machine that was suspended for longer than its lease leads no more when it wakes up."""
     lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
     worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", *lease], {}))
     worker.stages()

@@ -41,7 +41,6 @@ def test_deadline_runs_from_the_last_progress_of_the_budget() -> None:
 
 
 def test_limit_of_the_owner_holds_for_pods_that_are_deleted_past_their_budget() -> None:
-    """H3: with `perOwnerUnavailable: 1` no more than one pod is deleted at a time, whether it has a budget or not."""
     world = World(Mode.REPLACEMENT, EvictionProfile(deadline_seconds=0, delete_after_deadline=True))
     world.add_budget(Budget())
     world.cluster.lingering = True
@@ -113,7 +112,6 @@ def republished(every_seconds: float, times: int) -> World:
 
 
 def test_deadline_survives_that_a_pool_is_published_again() -> None:
-    """M6: a pool that is republished every five minutes does not postpone a deadline of ten for ever."""
     assert verbs(republished(300, 8)) == ["delete"]
 
 

@@ -59,7 +59,6 @@ def attributes(part: Any) -> dict[str, Any]:
 
 
 def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> None:
-    """L2: the worker forgets an eviction without an answer when the watch shows that the pod is gone."""
     world = evicting(rule())
     for number in range(ROUNDS):
         world.cluster.answers = deque([UNSURE])
@@ -101,7 +100,6 @@ def test_failures_of_a_pod_are_forgotten_once_no_taint_evicts_it() -> None:
 
 
 def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
-    """L2: a rule that a ceiling stopped leaves nothing behind."""
     world = evicting(claim("pod"), pod("pod"), ceiling_of=lambda _: Ceiling(0, None))
     for number in range(ROUNDS):
         stopped = rule(f"rule-{number}", selector=DeviceSelector(driver=DRIVER))
@@ -113,7 +111,6 @@ def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
 
 
 def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
-    """L2: the cache of verdicts by tolerations is bounded, also while no rule changes."""
     world = evicting(rule())
     for seconds in range(2000):
         held, waits = claim("pod", tolerates(3600 + seconds)), pod("pod")
@@ -137,7 +134,6 @@ def test_memo_of_rates_is_bounded() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
-    """L2: once all pods, rules and claims are gone, the worker remembers as much as a new one."""
     turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True, together=seed % 2 > 0)
     assert turmoil.stalled() == ""
     world, inventory = turmoil.world, turmoil.world.inventory
@@ -148,7 +144,6 @@ def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
 
 
 def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_minute() -> None:
-    """The worker forgets when it evicted a pod a minute later, whether or not `maxPerMinute` is set."""
     world = evicting(rule())
     for number in range(ROUNDS):
         held, gone = claim(f"pod-{number}"), pod(f"pod-{number}")
@@ -167,7 +162,6 @@ def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_mi
 
 
 def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
-    """The breaker forgets a driver once none of its devices was tainted within the window."""
     world = evicting(breaker=BreakerSettings(devices=5, window_seconds=30))
     for number in range(ROUNDS):
         tainted = slice_of({"gpu": (taint(added=world.clock.wall),)}, name=f"slice-{number}")
@@ -191,7 +185,6 @@ def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
 
 
 def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
-    """The worker forgets until when a pod waits, by its toleration or a hold, when its plan is dropped."""
     world = evicting(rule())
     for number in range(ROUNDS):
         held = claim(f"held-{number}")
@@ -206,7 +199,6 @@ def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
 
 
 def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
-    """The worker forgets when a rule expires, which may be in months, once the rule is deleted."""
     world = evicting()
     for number in range(ROUNDS):
         expiring = rule(f"rule-{number}", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"})

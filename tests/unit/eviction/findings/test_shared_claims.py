@@ -68,7 +68,6 @@ def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
 
 
 def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
-    """H2: after two rounds per claim the worker stops for that claim, with reason `ReturnsToDevice` and the owner."""
     world = evicting(mode=Mode.DELEGATED, lingering=True)
     current = replica(1)
     world.add(shared(current), current, rule(effect="NoSchedule", evict=True))

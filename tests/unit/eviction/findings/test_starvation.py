@@ -23,7 +23,6 @@ PROBE_SECONDS = 5.0
 
 @pytest.mark.parametrize("blocked", [30, 120])
 def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked: int) -> None:
-    """H1: blocked pods are parked behind their budget, and pods of another rule are evicted as soon as they are due."""
     world = evicting()
     world.cluster.request_seconds = 0.1
     world.add_budget(Budget("blocked"))
@@ -37,7 +36,6 @@ def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked:
 
 
 def test_budget_that_allows_one_eviction_at_a_time_gets_few_requests_that_it_refuses() -> None:
-    """H1: a Deployment of 21 whose budget allows one eviction in 5.7 s costs few requests beside the evictions."""
     world = World(Mode.REPLACEMENT, EvictionProfile())
     world.add_budget(Budget(every_seconds=5.7, allows_at=0.0))
     world.add(*using(*[f"pod-{number:03}" for number in range(21)], on="{}", make=owned), rule())

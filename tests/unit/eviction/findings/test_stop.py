@@ -73,7 +73,6 @@ async def seconds_to_stop(world: World) -> float:
 
 @hurried
 async def test_eviction_that_waits_for_its_turn_does_not_delay_the_end() -> None:
-    """M11: an eviction that waits for the rate limit is dropped at SIGTERM, however long the wait would be."""
     world, server = busy()
     server.throttle.pause(30)
     async with at_work(world):
@@ -83,7 +82,6 @@ async def test_eviction_that_waits_for_its_turn_does_not_delay_the_end() -> None
 
 
 async def change_six_rules(world: World) -> None:
-    """Six rules have written their conditions, and then each of them loses its only pod."""
     pods = [pod(f"pod-{number}") for number in range(6)]
     for number, each in enumerate(pods):
         world.add(claim(each.meta.name, tolerates(3600)), each, rule(f"rule-{number}"))
@@ -93,7 +91,6 @@ async def change_six_rules(world: World) -> None:
 
 @hurried
 async def test_last_conditions_are_written_in_bounded_time() -> None:
-    """M11: the last conditions of six rules are written at the same time, and for five seconds at most."""
     world, server = busy()
     async with at_work(world):
         await change_six_rules(world)
@@ -179,7 +176,6 @@ async def test_worker_that_lost_its_lease_does_not_wait_and_writes_nothing() -> 
 
 
 def test_stage_of_a_worker_that_lost_its_lease_writes_no_last_conditions(tmp_path: Path) -> None:
-    """M1: a worker that ends because it lost its lease writes no conditions."""
     world = evicting()
     waits = pod("pod")
     world.add(claim("pod", tolerates(3600)), waits, rule())

@@ -29,7 +29,6 @@ def stuck(profile: EvictionProfile, count: int = 10) -> World:
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> None:
-    """H4: after its grace period and `stuckAfter` (5m) a pod on a dead node takes no place of another one."""
     world = stuck(LIMITS[limit])
     assert len(world.after(3600)) == 10
 
@@ -96,7 +95,6 @@ def test_rule_that_was_idle_for_long_is_limited_only_after_the_same_time() -> No
 
 
 def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
-    """H4: one Pending sibling uses up `perOwnerUnavailable: 1`, and the condition says so."""
     world = stuck(EvictionProfile(), count=4)
     world.add(claim("new", devices=()), owned("new", node_name="", phase="Pending", ready=False))
     world.advance(3600)

@@ -29,7 +29,6 @@ ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
     ids=["overall", "perNamespace", "rate"],
 )
 def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile, after: EvictionProfile) -> None:
-    """H5: a policy with wider limits is in use within a second, also for pods that wait for the old ones."""
     world = evicting(base=before, lingering=True)
     world.add(*using(*[f"pod-{number}" for number in range(6)], on="gpu-{}"), rule())
     assert len(world.after(30)) == 2
@@ -38,7 +37,6 @@ def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile,
 
 
 def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() -> None:
-    """M14: when the labels of a namespace change, its pods that wait for eviction get the new profile, too."""
     production = NamespaceMatch(labels=(("tier", "production"),))
     world = World(
         Mode.REPLACEMENT,
@@ -54,7 +52,6 @@ def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() ->
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
 def test_pod_of_one_profile_does_not_keep_back_a_pod_of_another(limit: str) -> None:
-    """H5: a pod that waits for the narrow limit of its profile does not block a pod with a wider limit."""
     narrow = structs.replace(FREE, priority_at_most=0, **{limit: 1})
     world = World(Mode.REPLACEMENT, narrow, structs.replace(FREE, **{limit: 3}))
     world.cluster.lingering = True
@@ -112,7 +109,6 @@ def test_no_pod_waits_without_a_reason_while_readiness_does_not_change(seed: int
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_pod_waits_without_a_reason_behind_a_budget(seed: int) -> None:
-    """H5: this holds with budgets whose status is right, late or missing."""
     assert Turmoil(seed, shares=True, readiness=True, budgets=True).stalled() == ""
 
 

@@ -48,7 +48,6 @@ def test_rules_that_are_served_no_longer_are_not_trusted() -> None:
 
 
 def test_watch_that_breaks_is_resumed_without_a_list() -> None:
-    """M10: after a broken connection the reflector watches again from the last version that it read, without a list."""
 
     async def test() -> None:
         half = Lines([event("ADDED", thing("one", 6)), event("ADDED", thing("two", 7))[:20]], then="cut")
