@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.world import FREE, World, evicting
+from tests.unit.eviction.world import FREE, World, delegated
 from webhook.api.rules import Condition, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION, Announcements, announced_at
 from webhook.eviction.modes import Mode
@@ -81,7 +81,7 @@ def test_announcement_is_forgotten_with_its_rule_and_holds_for_no_other() -> Non
 @pytest.mark.parametrize("reason", ["ObserveOnly", "Stopped", "NothingToDo"])
 def test_eviction_begins_once_a_new_condition_announces_it(reason: str) -> None:
     known = Condition(EVICTION, "False", reason, "0 pods evicted", 1, NOW - timedelta(days=30))
-    world = evicting(claim("pod"), pod("pod"), mode=Mode.DELEGATED)
+    world = delegated(claim("pod"), pod("pod"))
     world.clock.wall = LATER
     world.add(rule(effect="NoSchedule", evict=True, added=known.last_transition_time, conditions=(known,)))
     world.advance(1)
@@ -91,7 +91,7 @@ def test_eviction_begins_once_a_new_condition_announces_it(reason: str) -> None:
 
 
 def test_pod_that_comes_when_there_was_nothing_to_do_is_evicted() -> None:
-    world = evicting(rule(effect="NoSchedule", evict=True), mode=Mode.DELEGATED)
+    world = delegated(rule(effect="NoSchedule", evict=True))
     world.advance(60)
     assert announced(world) == ["Waiting", "NothingToDo"]
     world.add(claim("pod"), pod("pod"))

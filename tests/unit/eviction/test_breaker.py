@@ -117,23 +117,6 @@ def test_rule_evicts_whatever_the_breaker_says() -> None:
     assert world.after(60) == ["pod-4"]
 
 
-def test_pod_that_only_a_later_rule_evicts_waits_for_it() -> None:
-    world = cluster()
-    tolerating = claim("late", tolerates(30, key="example.com/rule"), devices=("gpu-9",))
-    world.add(tolerating, pod("late"))
-    taint_devices(world, 10)
-    world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-9"), key="example.com/rule"))
-    assert world.after(29) == ["pod-9"]
-    assert world.after(2) == ["pod-9", "late"]
-
-
-def test_process_that_starts_counts_what_was_tainted_within_the_window() -> None:
-    old, fresh = started_after(301), started_after(299)
-    for world in (old, fresh):
-        world.advance(1)
-    assert (len(old.evicted), len(fresh.evicted)) == (10, 0)
-
-
 @pytest.mark.parametrize(("age", "evicted"), [(299.0, 0), (300.0, 10), (301.0, 10)])
 def test_what_was_older_than_the_window_at_the_start_counts_for_no_longer_window(age: float, evicted: int) -> None:
     world = started_after(age, taint(added=NOW - timedelta(days=1), key="example.com/old"))

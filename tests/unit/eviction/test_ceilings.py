@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, crowd, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, World, evicting
+from tests.unit.eviction.world import FREE, World, delegated, evicting
 from webhook.api.claims import Consumer
 from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import affected, controller, planner
@@ -39,8 +39,7 @@ def test_pods_with_extended_resources_count_for_the_ceiling_as_they_were_confirm
 
 def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
     ceiling = Ceiling(pods=9, confirmed=False, softened=True, protected={"ml"}.intersection)
-    world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: ceiling)
-    world.add(*crowd(2), rule(effect="NoSchedule", evict=True))
+    world = delegated(*crowd(2), rule(effect="NoSchedule", evict=True), ceiling_of=lambda _: ceiling)
     assert world.after(60) == []
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("False", "Stopped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -34,77 +35,53 @@ def forecast(world: World, name: str = "rule") -> tuple[str, ...]:
     return (published.removesuffix(" selected"), allocated.removesuffix(" selected"), pods, namespaces)
 
 
-@pytest.mark.parametrize(
-    ("objects", "pods", "namespaces"),
-    [
-        pytest.param((claim(), pod()), "1 pod", "1 namespace", id="running"),
-        pytest.param((claim(), pod(deleting=True)), "0 pods", "0 different namespaces", id="terminating"),
-        pytest.param((claim(), pod(node_name="")), "0 pods", "0 different namespaces", id="without a node"),
-        pytest.param((claim(),), "0 pods", "0 different namespaces", id="gone, its claim still reserved"),
-        pytest.param((claim(consumers=()), pod()), "0 pods", "0 different namespaces", id="claim not reserved"),
-        pytest.param((claim(owner="x"), pod()), "0 pods", "0 different namespaces", id="claim of another pod"),
-        pytest.param((claim("pod", tolerates()), pod()), "0 pods", "0 different namespaces", id="tolerates it"),
-        pytest.param((claim("pod", tolerates(60)), pod()), "1 pod", "1 namespace", id="tolerates it for a minute"),
-        pytest.param((claim(), pod(phase="Pending")), "1 pod", "1 namespace", id="not running yet"),
-        # differences: what our worker would not evict, or would
-        pytest.param((claim(), pod(phase="Succeeded")), "0 pods", "0 different namespaces", id="succeeded"),
-        pytest.param((claim(), pod(phase="Failed")), "0 pods", "0 different namespaces", id="failed"),
-        pytest.param((claim(), pod(mirror=True)), "0 pods", "0 different namespaces", id="mirror pod"),
-        pytest.param(
-            (claim("pod", tolerates(effect="")), pod()), "0 pods", "0 different namespaces", id="tolerates every effect"
-        ),
-        pytest.param(
-            (claim(extended=True), pod(claims=(), extended_claim="pod-claim")),
-            "1 pod",
-            "1 namespace",
-            id="extended resource",
-        ),
-        # who a claim is reserved for
-        pytest.param((claim(consumers=(WIDGET, ITSELF)), pod()), "1 pod", "1 namespace", id="behind a widget"),
-        pytest.param((claim(consumers=(OTHERS, ITSELF)), pod()), "1 pod", "1 namespace", id="behind another group"),
-        pytest.param((claim(consumers=(WIDGET,)), pod()), "0 pods", "0 different namespaces", id="a widget's"),
-        pytest.param(
-            (
-                claim("common", consumers=(GROUP,)),
-                pod("one", claims=COMMON, pod_group="group"),
-                pod("two", claims=COMMON, pod_group="group"),
-                pod("other", claims=COMMON, pod_group="others"),
-                pod("none", claims=COMMON),
-            ),
-            "2 pods",
-            "1 namespace",
-            id="the members of a group",
-        ),
-        pytest.param(
-            (claim(), claim("pod2", namespace="web"), pod(), pod("pod2", namespace="web")),
-            "2 pods",
-            "2 different namespaces",
-            id="two namespaces",
-        ),
-        pytest.param(
-            (claim(), claim("gone", namespace="web"), pod(), pod("gone", namespace="web", deleting=True)),
-            "1 pod",
-            "1 namespace",
-            id="terminating in another namespace",
-        ),
-        pytest.param(
-            (claim(), claim("more"), pod(claims=(PodClaim("pod-claim"), PodClaim("more-claim")))),
-            "1 pod",
-            "1 namespace",
-            id="two claims",
-        ),
-        pytest.param(
-            (claim("pod", devices=("gpu-1",)), slice_of({"gpu-1": (taint(),)}), pod(deleting=True)),
-            "0 pods",
-            "0 different namespaces",
-            id="terminating on a device that a slice has tainted",
-        ),
-    ],
-)
-def test_pods_that_effect_none_counts(objects: tuple[InventoryObject, ...], pods: str, namespaces: str) -> None:
+COUNTED: dict[str, tuple[int, int, Sequence[InventoryObject]]] = {
+    "running": (1, 1, (claim(), pod())),
+    "terminating": (0, 0, (claim(), pod(deleting=True))),
+    "without a node": (0, 0, (claim(), pod(node_name=""))),
+    "gone, its claim still reserved": (0, 0, (claim(),)),
+    "claim not reserved": (0, 0, (claim(consumers=()), pod())),
+    "claim of another pod": (0, 0, (claim(owner="x"), pod())),
+    "tolerates it": (0, 0, (claim("pod", tolerates()), pod())),
+    "tolerates it for a minute": (1, 1, (claim("pod", tolerates(60)), pod())),
+    "not running yet": (1, 1, (claim(), pod(phase="Pending"))),
+    # differences: what our worker would not evict, or would
+    "succeeded": (0, 0, (claim(), pod(phase="Succeeded"))),
+    "failed": (0, 0, (claim(), pod(phase="Failed"))),
+    "mirror pod": (0, 0, (claim(), pod(mirror=True))),
+    "tolerates every effect": (0, 0, (claim("pod", tolerates(effect="")), pod())),
+    "extended resource": (1, 1, (claim(extended=True), pod(claims=(), extended_claim="pod-claim"))),
+    # who a claim is reserved for
+    "behind a widget": (1, 1, (claim(consumers=(WIDGET, ITSELF)), pod())),
+    "behind another group": (1, 1, (claim(consumers=(OTHERS, ITSELF)), pod())),
+    "a widget's": (0, 0, (claim(consumers=(WIDGET,)), pod())),
+    "the members of a group": (
+        *(2, 1),
+        [
+            claim("common", consumers=(GROUP,)),
+            *[pod(name, claims=COMMON, pod_group="group") for name in ("one", "two")],
+            *(pod("other", claims=COMMON, pod_group="others"), pod("none", claims=COMMON)),
+        ],
+    ),
+    "two namespaces": (2, 2, (claim(), claim("pod2", namespace="web"), pod(), pod("pod2", namespace="web"))),
+    "terminating in another namespace": (
+        *(1, 1),
+        (claim(), claim("gone", namespace="web"), pod(), pod("gone", namespace="web", deleting=True)),
+    ),
+    "two claims": (1, 1, (claim(), claim("more"), pod(claims=(PodClaim("pod-claim"), PodClaim("more-claim"))))),
+    "terminating on a device that a slice has tainted": (
+        *(0, 0),
+        (claim("pod", devices=("gpu-1",)), slice_of({"gpu-1": (taint(),)}), pod(deleting=True)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "namespaces", "objects"), COUNTED.values(), ids=COUNTED)
+def test_pods_that_effect_none_counts(pods: int, namespaces: int, objects: Sequence[InventoryObject]) -> None:
     world = evicting(*objects, NONE)
     world.settle()
-    assert forecast(world)[2:] == (pods, namespaces)
+    different = "namespace" if namespaces == 1 else "different namespaces"
+    assert forecast(world)[2:] == (f"{pods} pod{'s' * (pods != 1)}", f"{namespaces} {different}")
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,7 @@ def test_all_pods_of_a_unit_hear_of_the_budget_that_keeps_one_of_them() -> None:
     world.advance(20)
     assert said(world) == ("Blocked", "3 pods pending in 1 namespace; 3 blocked")
     assert causes(world) == {"blocked": 3}
+    assert world.cluster.requests == []
     refusal = "Cannot evict pod as it would violate the pod's disruption budget."
     text = f"EvictionBlocked: due for eviction {WHY}, but blocked: "
     assert events(world) == {

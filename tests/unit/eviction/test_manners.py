@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World, evicting
+from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World, delegated, evicting
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.events import disruption_of
@@ -197,8 +197,7 @@ def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
 
 
 def test_budget_is_asked_again_until_it_gives_way() -> None:
-    world = evicting(mode=Mode.DELEGATED, answers=[BLOCKED] * 3)
-    world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
+    world = delegated(claim(), pod(), rule(effect="NoSchedule", evict=True), answers=[BLOCKED] * 3)
     world.advance(60)
     assert [round(seconds) for _, _, seconds in world.cluster.requests] == [0, 5, 10, 15]
     assert world.told("EvictionBlocked") == ["pod", "rule"]

@@ -11,10 +11,8 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
 from webhook.api.claims import Consumer
-from webhook.api.meta import ObjectMeta
-from webhook.api.pods import SINGLE, PodClaim, PodGroup
-from webhook.eviction.conditions import Progress, eviction_condition
-from webhook.eviction.ledger import Failure
+from webhook.api.pods import PodClaim
+from webhook.eviction.conditions import Progress
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.progress import WaitCause, WaitingPods, progress_of
 from webhook.policy.model import EvictionWindow, Pause
@@ -47,15 +45,6 @@ def test_every_pod_counts_once() -> None:
     assert figures(world) == {**expected, "next_due": NOW + timedelta(seconds=60)}
 
 
-def test_pod_is_blocked_if_its_budget_refused_it_or_it_waits_for_that_budget() -> None:
-    world = evicting(*using(*[f"pod-{number}" for number in range(3)]), rule())
-    assert figures(world) == {"pending": 3, "due": 3, "namespaces": 1}
-    failures = world.worker._core.ledger.failures
-    for number in range(2):
-        failures[f"uid-pod-{number}"] = Failure(blocked=True)
-        assert figures(world)["blocked"] == number + 1
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_pod_that_waits_for_its_budget_is_blocked(count: int) -> None:
     world = evicting()
@@ -63,27 +52,6 @@ def test_pod_that_waits_for_its_budget_is_blocked(count: int) -> None:
     world.add(*using(*[f"pod-{number}" for number in range(count)]), rule())
     world.settle()
     assert figures(world) == {"pending": count, "due": count, "namespaces": 1, "blocked": count}
-
-
-def test_pods_behind_a_limit_of_the_profile_are_counted_by_it_and_three_are_named() -> None:
-    world = evicting(*using(*[f"pod-{number}" for number in range(6)]), rule(), overall=1, lingering=True)
-    world.settle()
-    found = progress(world)
-    assert (found.pending, found.due, found.blocked) == (5, 5, 0)
-    assert {limit: sorted(pods) for limit, pods in found.limited.items()} == {
-        "overall": [f"ml/pod-{number}" for number in range(1, 6)]
-    }
-    assert "5 limited by overall (ml/pod-1, ml/pod-2, ml/pod-3 and 2 more)" in eviction_condition(found, acts=True)[2]
-
-
-def test_pods_that_a_pod_group_keeps_are_counted_by_it() -> None:
-    world = evicting(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), SINGLE))
-    reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
-    for name in "ab":
-        world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
-    world.add(rule())
-    found = progress(world)
-    assert (found.pending, found.held_by) == (0, {"ml/ring": 2})
 
 
 def reserve(world: World, *names: str) -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
-from tests.unit.eviction.world import FREE, World, evicting
+from tests.unit.eviction.world import FREE, World, delegated
 from webhook.api.claims import Consumer
 from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device
@@ -111,7 +111,7 @@ def test_selector_of_no_published_device_says_so() -> None:
 
 
 def test_devices_that_are_published_later_are_noticed() -> None:
-    world = evicting(closing(), mode=Mode.DELEGATED)
+    world = delegated(closing())
     world.advance(20)
     assert released(world)[1] == "NoDevices"
     world.add(slice_of({"gpu-0": ()}, name="other", pool="other"))

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import rule
-from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
+from tests.unit.eviction.world import FREE, FakeCluster, World, delegated
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION, RELEASED
@@ -202,7 +202,7 @@ def test_rule_that_is_restored_before_the_watch_shows_the_change_is_left() -> No
             self.edit(effect="NoExecute")
             return failure
 
-    world = evicting(rule(annotations=expires(0)), mode=Mode.DELEGATED, cluster=Restored)
+    world = delegated(rule(annotations=expires(0)), cluster=Restored)
     world.advance(30)
     assert isinstance(world.cluster, Restored)
     assert world.cluster.asked.count("downgrade") == 1
@@ -235,8 +235,7 @@ def test_condition_about_the_expiry_is_written_beside_the_others() -> None:
             written.append({each.type for each in conditions})
             return await super().set_conditions(rule, conditions)
 
-    world = World(Mode.DELEGATED, FREE, cluster=Recording)
-    world.add(rule(effect="NoSchedule", evict=True, annotations=expires(10)))
+    world = delegated(rule(effect="NoSchedule", evict=True, annotations=expires(10)), cluster=Recording)
     world.advance(60)
     every = {EVICTION, CONTESTED, RELEASED}
     assert every in written

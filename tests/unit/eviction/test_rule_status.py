@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, World, evicting
+from tests.unit.eviction.world import BLUNT, FREE, World, delegated, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule, condition_of
 from webhook.eviction import rule_status
@@ -70,8 +70,7 @@ def test_in_tree_condition_of_other_effects() -> None:
 
 def test_in_tree_condition_is_written_in_no_other_mode() -> None:
     for mode in (Mode.OBSERVE, Mode.DELEGATED):
-        world = World(mode, FREE)
-        world.add(claim(), pod(), rule(), asking(name="asking"))
+        world = evicting(claim(), pod(), rule(), asking(name="asking"), mode=mode)
         world.advance(30)
         assert written(world, IN_TREE) == []
 
@@ -117,8 +116,7 @@ def test_what_a_rule_would_do_is_counted_only_for_the_condition_that_says_it(
         return ImpactForecast(1, 0, 0, 0)
 
     monkeypatch.setattr(rule_status, "forecast_of", forecast_of)
-    world = World(mode, FREE)
-    world.add(rule("none", effect="None"), rule("acts"), rule("closes", effect="NoSchedule"))
+    world = evicting(rule("none", effect="None"), rule("acts"), rule("closes", effect="NoSchedule"), mode=mode)
     world.advance(60)
     assert counted == asked
 
@@ -136,15 +134,14 @@ def test_what_a_rule_would_do_is_counted_only_for_the_condition_that_says_it(
     ],
 )
 def test_rule_that_is_no_affair_of_the_worker_has_no_condition_about_its_eviction(mode: Mode, effect: str) -> None:
-    world = World(mode, FREE)
-    world.add(claim(), pod(), rule(effect=effect))
+    world = evicting(claim(), pod(), rule(effect=effect), mode=mode)
     world.advance(30)
     assert written(world, EVICTION) == []
 
 
 def test_new_generation_of_a_rule_is_announced_at_once() -> None:
     """The last condition was written a moment ago."""
-    world = evicting(claim("stays", tolerates(effect="")), pod("stays"), asking(), mode=Mode.DELEGATED)
+    world = delegated(claim("stays", tolerates(effect="")), pod("stays"), asking())
     world.advance(12)
     known = world.inventory.rules["rule"]
     world.edit(known, taint=structs.replace(known.taint, value="more"), generation=2)
@@ -195,14 +192,14 @@ def test_selector_that_cannot_be_judged_is_said() -> None:
 
 
 def test_rule_that_asks_with_the_wrong_effect_is_told() -> None:
-    world = evicting(claim(), pod(), rule(effect="None", evict=True), mode=Mode.DELEGATED)
+    world = delegated(claim(), pod(), rule(effect="None", evict=True))
     world.advance(20)
     assert world.condition("rule")[:2] == ("False", "Stopped")
     assert world.evicted == []
 
 
 def test_rule_that_does_not_ask_any_more_is_told() -> None:
-    world = evicting(claim("pod", tolerates(3600)), pod(), asking(), mode=Mode.DELEGATED)
+    world = delegated(claim("pod", tolerates(3600)), pod(), asking())
     world.advance(1)
     known = world.inventory.rules["rule"]
     world.edit(known, meta=structs.replace(known.meta, annotations={}))
@@ -213,7 +210,7 @@ def test_rule_that_does_not_ask_any_more_is_told() -> None:
 
 def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
     """R1: what is pending is dropped as for a taint that is gone, and the rule says why."""
-    world = evicting(claim("pod", tolerates(3600)), pod(), asking(), mode=Mode.DELEGATED)
+    world = delegated(claim("pod", tolerates(3600)), pod(), asking())
     world.advance(1)
     assert set(world.planned) == {"pod"}
     world.edit(world.rule(), deleting=True, generation=2)
@@ -225,8 +222,7 @@ def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.DELEGATED])
 def test_rule_that_is_being_deleted_cannot_begin_to_ask_for_eviction(mode: Mode) -> None:
-    world = World(mode, FREE)
-    world.add(claim(), pod(), rule(effect="NoSchedule", deleting=True))
+    world = evicting(claim(), pod(), rule(effect="NoSchedule", deleting=True), mode=mode)
     world.advance(10)
     known = world.inventory.rules["rule"]
     world.change(known, asking(deleting=True))
@@ -243,15 +239,13 @@ def test_no_execute_acts_until_the_rule_is_gone() -> None:
 
 def test_expired_rule_that_is_being_deleted_is_not_deleted_again() -> None:
     """FakeCluster would let it go at once; in a cluster its finalizers hold it, and the worker would ask for ever."""
-    world = World(Mode.DELEGATED, FREE, delete_expired=True)
-    world.add(rule(deleting=True, annotations={EXPIRES_AT: format_time(NOW)}))
+    world = delegated(rule(deleting=True, annotations={EXPIRES_AT: format_time(NOW)}), delete_expired=True)
     world.advance(10)
     assert "rule" in world.inventory.rules
 
 
 def test_pods_that_tolerate_scheduling_are_left_and_counted() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.add(claim("stays", tolerates(effect="NoSchedule")), pod("stays"), claim(), pod(), asking())
+    world = delegated(claim("stays", tolerates(effect="NoSchedule")), pod("stays"), claim(), pod(), asking())
     assert world.after(30) == ["pod"]
     assert world.condition("rule")[2] == "1 pod evicted; 1 left alone (ToleratesScheduling)"
 

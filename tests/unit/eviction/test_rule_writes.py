@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, delegated, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import planner
@@ -82,7 +82,7 @@ def test_progress_is_written_again_when_the_inventory_is_current_again() -> None
 
 @pytest.mark.parametrize("lost", ["trusted", "leads"])
 def test_no_rule_is_taken_back_by_a_worker_in_doubt(lost: str) -> None:
-    world = evicting(rule(annotations=EXPIRED), mode=Mode.DELEGATED)
+    world = delegated(rule(annotations=EXPIRED))
     setattr(world, lost, False)
     world.advance(60)
     assert world.cluster.writes == []
@@ -149,7 +149,7 @@ def test_announcement_that_fails_while_the_inventory_is_out_of_date_is_tried_aga
     ],
 )
 def test_condition_that_another_writer_changes_is_restored_at_once(change: tuple[Condition, ...]) -> None:
-    world = evicting(asking(), mode=Mode.DELEGATED)
+    world = delegated(asking())
     world.advance(60)
     told = world.condition("rule")
     world.cluster.writes.clear()
@@ -277,7 +277,7 @@ def test_changes_of_the_status_do_not_hasten_a_retry() -> None:
 
 
 def test_announcement_is_forgotten_with_its_rule() -> None:
-    world = evicting(asking(), mode=Mode.DELEGATED)
+    world = delegated(asking())
     world.advance(30)
     assert len(world.worker._core.announcements._known) == 1
     world.remove(world.inventory.rules["rule"])
@@ -345,7 +345,7 @@ def test_event_about_what_only_happens_once_is_not_renewed() -> None:
 
 
 def test_event_about_a_rule_that_is_done_is_not_renewed() -> None:
-    world = evicting(asking(), mode=Mode.DELEGATED)
+    world = delegated(asking())
     world.advance(2 * 3600)
     status_changed(world, ())
     assert reasons(world) == ["Waiting", "NothingToDo", "NothingToDo"]

@@ -50,12 +50,6 @@ def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monk
     assert 0 < len(looks) <= 10
 
 
-def test_dry_run_that_is_refused_keeps_all() -> None:
-    world = gentle(*gang("a", "b", "c"), rule(), budgets=[Budget("b")])
-    assert world.after(30) == []
-    assert world.cluster.requests == []
-
-
 # --- pods that need no disruption ----------------------------------------------------------------
 
 UNREADY: dict[str, Any] = {"ready": False}

@@ -17,7 +17,7 @@ from webhook.eviction.conditions import IN_TREE
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
-from webhook.policy.model import BreakerSettings, EvictionProfile
+from webhook.policy.model import EvictionProfile
 
 OF_OTHERS = structs.replace(FREE, priority_at_most=-1)
 """A profile for pods of a priority that no pod of most tests has."""
@@ -244,22 +244,6 @@ def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
         assert world.evicted == ["pod-0"]
 
     beside(test, FREE)
-
-
-@pytest.mark.parametrize("position", [0, 1])
-def test_breaker_that_resets_wakes_all_pods_of_its_driver(position: int) -> None:
-    async def test(world: World) -> None:
-        world.breaker = BreakerSettings(devices=1, calm_seconds=20.0)
-        for number in range(3):
-            world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
-        world.add(slice_of({f"gpu-{number}": (taint(),) for number in range(3)}))
-        await asyncio.sleep(19)
-        assert world.sample("pods_waiting", why="breaker") == 3
-        assert world.evicted == []
-        await asyncio.sleep(1.1)
-        assert world.evicted == ["pod-0", "pod-1", "pod-2"]
-
-    beside(test, *[OF_OTHERS] * position, FREE)
 
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace", "per_owner_unavailable", "max_per_minute", "rate"])

@@ -86,8 +86,7 @@ def test_pod_waits_for_its_due_time_and_then_for_its_window(
     ],
 )
 def test_pod_is_left_alone_whatever_its_window(mode: Mode, fields: dict[str, Any], reason: StepReason | None) -> None:
-    world = World(mode, AT_NIGHT)
-    world.add(claim(), pod(**fields), rule())
+    world = evicting(claim(), pod(**fields), rule(), mode=mode, base=AT_NIGHT)
     for hours in (0, 8):
         world.clock.wall = NOW + timedelta(hours=hours)
         world.catch_up()
@@ -168,8 +167,7 @@ def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
 
 @pytest.mark.untraced
 def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
-    world = evicting(*crowd(1), base=AT_NIGHT, answers=[EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
-    world.add(rule())
+    world = evicting(*crowd(1), rule(), base=AT_NIGHT, answers=[EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
     world.advance(OPENS + 100)
     assert 90 < (world.sample("oldest_due_seconds") or 0) <= 100
     world.advance(HOUR)

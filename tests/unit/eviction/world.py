@@ -490,6 +490,11 @@ def evicting(
     return world
 
 
+def delegated(*objects: InventoryObject, **fields: Any) -> World:
+    """A worker beside the in-tree controller, for rules that ask for eviction."""
+    return evicting(*objects, mode=Mode.DELEGATED, **fields)
+
+
 def gentle(*objects: InventoryObject, **fields: Any) -> World:
     """One unavailable pod or gang of each owner, and nothing else that binds."""
     return evicting(*objects, **{"per_owner_unavailable": 1, **fields})

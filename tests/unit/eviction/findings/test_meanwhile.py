@@ -175,8 +175,7 @@ def test_look_that_is_due_while_another_line_is_made_is_not_lost(monkeypatch: py
 @pytest.mark.parametrize("uid", ["", "uid-2"], ids=["gone", "replaced"])
 def test_no_event_is_remembered_of_a_pod_that_goes_at_any_step(mode: Mode, uid: str) -> None:
     def play(number: int) -> bool:
-        world = World(mode, FREE)
-        world.add(claim("a", tolerates(100)), pod("a"), rule())
+        world = evicting(claim("a", tolerates(100)), pod("a"), rule(), mode=mode)
 
         def replace() -> None:
             world.remove(world.pod("a"))

@@ -7,18 +7,16 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import EXPIRES_AT, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
-from webhook.policy.model import BreakerSettings
 
 ROUNDS = 20
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
@@ -159,29 +157,6 @@ def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_mi
     world.advance(1)
     world.worker.forget_idle()
     assert departures == {}
-
-
-def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
-    world = evicting(breaker=BreakerSettings(devices=5, window_seconds=30))
-    for number in range(ROUNDS):
-        tainted = slice_of({"gpu": (taint(added=world.clock.wall),)}, name=f"slice-{number}")
-        world.add(structs.replace(tainted, driver=f"driver-{number}"))
-        world.advance(10)
-    world.worker.forget_idle()
-    assert sorted(world.worker._core.breaker._drivers) == [
-        f"driver-{ROUNDS - 2}",
-        f"driver-{ROUNDS - 1}",
-    ]  # 20 s and 10 s ago, not 30
-
-
-def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
-    """A breaker that has tripped stays so until the driver is calm, which may take longer than the window."""
-    world = evicting(breaker=BreakerSettings(devices=1, window_seconds=30, calm_seconds=120))
-    world.add(slice_of({name: (taint(added=world.clock.wall),) for name in ("a", "b")}))
-    assert len(world.worker._core.breaker.tripped) == 1
-    world.advance(60)
-    world.worker.forget_idle()
-    assert len(world.worker._core.breaker.tripped) == 1
 
 
 def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:

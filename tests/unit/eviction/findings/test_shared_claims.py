@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FakeCluster, World, evicting
+from tests.unit.eviction.world import FakeCluster, World, delegated, evicting
 from webhook.admission.confirmation import Numbers
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
@@ -68,7 +68,7 @@ def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
 
 
 def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
-    world = evicting(mode=Mode.DELEGATED, lingering=True)
+    world = delegated(lingering=True)
     current = replica(1)
     world.add(shared(current), current, rule(effect="NoSchedule", evict=True))
     for number in range(2, 12):
@@ -99,7 +99,7 @@ def test_replacement_that_is_seen_before_the_answer_to_the_eviction_is_of_the_ne
             self.world.add(fresh)
             return outcome
 
-    world = evicting(mode=Mode.DELEGATED, cluster=Faster, lingering=True)
+    world = delegated(cluster=Faster, lingering=True)
     world.add(shared(replica(1)), replica(1), rule(effect="NoSchedule", evict=True))
     assert world.after(60) == ["web-1", "web-2"]
 

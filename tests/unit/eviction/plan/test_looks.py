@@ -6,19 +6,16 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from msgspec import structs
-
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.plan.taking import InLine, room_of
-from tests.unit.eviction.plan.test_gates import FREE, Here, crowd
-from tests.unit.eviction.world import Budget, World, evicting
+from tests.unit.eviction.plan.test_gates import Here, crowd
+from tests.unit.eviction.world import evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import DisruptionBudget
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Ledger, Moment
 from webhook.eviction.line import Line
-from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import Unit, Wait
 from webhook.eviction.room import GATES, Room
@@ -112,16 +109,3 @@ def test_later_wave_of_a_gang_shares_the_place_of_the_first() -> None:
     assert world.after(5) == ["other"]
     world.remove(world.pod("other"))
     assert world.after(5) == ["other", "first", "second"]
-
-
-def test_budget_that_allows_a_pod_lets_it_go_although_its_owner_misses_others() -> None:
-    """Past its deadline it was to be deleted, for which the limit of owners counts."""
-    deleting = structs.replace(FREE, per_owner_unavailable=1, deadline_seconds=20.0, delete_after_deadline=True)
-    world = World(Mode.REPLACEMENT, deleting)
-    world.add(claim("a"), owned("a"), claim("z", devices=("gpu-1",)), owned("z", ready=False))
-    world.add_budget(Budget("a", status=0))
-    world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    assert not world.after(60)
-    world.budgets[0].status, world.budgets[0].allows_at = 1, 0.0
-    world.worker.observe_budget("ml", "0")
-    assert world.settled() == ["a"]
