@@ -59,24 +59,24 @@ def hurry(test: Coroutine[Any, Any, None]) -> None:
         runner.run(test)
 
 
-def hurried(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that runs on such a loop."""
-    return _run_by(hurry, test)
+def by(
+    runner: Callable[[Coroutine[Any, Any, None]], None],
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """A test that is run by this."""
+
+    def run_by(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(*args: Any, **fields: Any) -> None:
+            runner(test(*args, **fields))
+
+        return run
+
+    return run_by
 
 
-def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that runs on a loop as it is, as it counts turns, or looks at the time."""
-    return _run_by(asyncio.run, test)
-
-
-def _run_by(
-    runner: Callable[[Coroutine[Any, Any, None]], None], test: Callable[..., Coroutine[Any, Any, None]]
-) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*args: Any, **fields: Any) -> None:
-        runner(test(*args, **fields))
-
-    return run
+hurried = by(hurry)
+looped = by(asyncio.run)
+"""On a loop as it is, for a test that counts turns, or looks at the time."""
 
 
 def at_work(world: World) -> contextlib.AbstractAsyncContextManager[None]:

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import NOW
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
+from tests.unit.eviction.hurried import by
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.claims import Consumer
@@ -78,19 +79,16 @@ def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str)
     assert (outcome.result, outcome.unsure) == (EvictionResult.BLOCKED, False)
 
 
-def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
-
-    async def test() -> None:
-        problem: Exception | None = None
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(Answer(b"<html>welcome</html>"))
-            try:
-                await writer(cluster).prepare(POD, delete=False, unsure=True)
-            except Exception as error:  # noqa: BLE001 -- any is one too many
-                problem = error
-        assert problem is None
-
-    run(test())
+@by(run)
+async def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
+    problem: Exception | None = None
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(Answer(b"<html>welcome</html>"))
+        try:
+            await writer(cluster).prepare(POD, delete=False, unsure=True)
+        except Exception as error:  # noqa: BLE001 -- any is one too many
+            problem = error
+    assert problem is None
 
 
 @pytest.mark.parametrize(
@@ -168,18 +166,15 @@ def test_pod_that_stays_as_it_is_makes_room_for_others() -> None:
     assert {name for _, name, _ in world.cluster.requests} == {"ml/pod", "ml/other"}
 
 
-def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:
+@by(run)
+async def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:
     """L10: condition DisruptionTarget keeps its time while nothing in it changes, as with the in-tree controller."""
-
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            asking = writer(cluster)
-            marked = Answer({"kind": "Pod", "metadata": {"uid": POD.uid, "resourceVersion": "8"}})
-            peer.otherwise = lambda request: marked if request.method != "DELETE" else Answer(b"", 500)
-            for _ in range(2):
-                await asking.delete(POD, None, DISRUPTION)
-            patches = [request.json["status"]["conditions"] for request in peer.requests if request.method == "PATCH"]
-            assert [request.method for request in peer.requests] == ["PATCH", "DELETE"] * 2
-        assert len({str(conditions) for conditions in patches}) == 1
-
-    run(test())
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        asking = writer(cluster)
+        marked = Answer({"kind": "Pod", "metadata": {"uid": POD.uid, "resourceVersion": "8"}})
+        peer.otherwise = lambda request: marked if request.method != "DELETE" else Answer(b"", 500)
+        for _ in range(2):
+            await asking.delete(POD, None, DISRUPTION)
+        patches = [request.json["status"]["conditions"] for request in peer.requests if request.method == "PATCH"]
+        assert [request.method for request in peer.requests] == ["PATCH", "DELETE"] * 2
+    assert len({str(conditions) for conditions in patches}) == 1

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
+from tests.unit.eviction.hurried import by
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World, evicting
 from webhook.cluster.events import EventWriter
@@ -56,23 +57,20 @@ def refusal(cause: str) -> Answer:
     return Answer(status(429, message, details=details), 429)
 
 
-def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses() -> None:
+@by(run)
+async def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses() -> None:
     """H3: `deadline` must not start while the disruption controller is away, so the two outcomes must differ."""
-
-    async def test() -> None:
-        outcomes: list[EvictionOutcome] = []
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            writer = EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=None), None)  # type: ignore[arg-type]
-            for cause in (
-                "The disruption budget web needs 3 healthy pods and has 3 currently",
-                "The disruption budget web is still being processed by the server.",
-            ):
-                peer.answers.append(refusal(cause))
-                outcome = await writer.evict(PodRef("ml", "pod", "u1"), None)
-                outcomes.append(outcome._replace(text="", retry_after_seconds=0.0))
-        assert outcomes[0] != outcomes[1]
-
-    run(test())
+    outcomes: list[EvictionOutcome] = []
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        writer = EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=None), None)  # type: ignore[arg-type]
+        for cause in (
+            "The disruption budget web needs 3 healthy pods and has 3 currently",
+            "The disruption budget web is still being processed by the server.",
+        ):
+            peer.answers.append(refusal(cause))
+            outcome = await writer.evict(PodRef("ml", "pod", "u1"), None)
+            outcomes.append(outcome._replace(text="", retry_after_seconds=0.0))
+    assert outcomes[0] != outcomes[1]
 
 
 # --- waits that are no progress -----------------------------------------------------------------

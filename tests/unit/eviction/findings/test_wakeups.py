@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from msgspec import structs
 
@@ -95,27 +97,23 @@ def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> N
 # --- anything -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [18, 106])
-def test_no_pod_waits_without_a_reason(seed: int) -> None:
-    """H5: whatever happens to pods, rules and readiness, a pod that may be evicted is evicted within ten minutes."""
-    assert Turmoil(seed, shares=True, readiness=True).stalled() == ""
+HAPPENS: dict[str, tuple[Iterable[int], dict[str, bool]]] = {
+    "pods, rules and readiness": ((18, 106), {"shares": True, "readiness": True}),
+    "without shares and readiness": (range(20), {"shares": False, "readiness": False}),
+    "budgets": (range(40), {"shares": True, "readiness": True, "budgets": True}),
+    "gangs, PodGroups and shared claims": (
+        (*range(30), 6016),
+        {"shares": True, "readiness": True, "budgets": True, "together": True},
+    ),
+}
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_pod_waits_without_a_reason_while_readiness_does_not_change(seed: int) -> None:
-    """H5: this holds without shares and without changes of readiness."""
-    assert Turmoil(seed, shares=False, readiness=False).stalled() == ""
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_no_pod_waits_without_a_reason_behind_a_budget(seed: int) -> None:
-    assert Turmoil(seed, shares=True, readiness=True, budgets=True).stalled() == ""
-
-
-@pytest.mark.parametrize("seed", [*range(30), 6016])
-def test_no_pod_waits_without_a_reason_for_pods_that_it_goes_with(seed: int) -> None:
-    """H5: this holds with gangs, PodGroups and shared claims."""
-    assert Turmoil(seed, shares=True, readiness=True, budgets=True, together=True).stalled() == ""
+@pytest.mark.parametrize(
+    ("seed", "happens"), [(seed, name) for name, (seeds, _) in HAPPENS.items() for seed in seeds], ids=str
+)
+def test_no_pod_waits_without_a_reason(seed: int, happens: str) -> None:
+    """H5: whatever happens, a pod that may be evicted is evicted within ten minutes."""
+    assert Turmoil(seed, **HAPPENS[happens][1]).stalled() == ""
 
 
 @pytest.mark.parametrize(
