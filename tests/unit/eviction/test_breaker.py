@@ -124,12 +124,6 @@ def test_what_was_older_than_the_window_at_the_start_counts_for_no_longer_window
     assert len(world.after(1)) == evicted
 
 
-def test_taint_of_the_future_counts_from_now_on() -> None:
-    world = started_after(-100)
-    assert world.after(599.5) == []
-    assert len(world.after(1)) == 10
-
-
 def test_driver_blocks_only_its_own_devices() -> None:
     world = cluster(tainted=10)
     world.add(claim("nic", devices=("nic-0",), pool="nics"), pod("nic"))
@@ -187,10 +181,11 @@ async def test_calm_that_is_over_just_after_a_plan_is_noticed(milliseconds: int)
         assert len(world.evicted) == 3
 
 
-def test_calm_at_the_start_counts_from_the_time_of_the_taints() -> None:
-    world = started_after(200.0)
-    assert world.after(399) == []
-    assert len(world.after(2)) == 10
+@pytest.mark.parametrize(("age", "calm_after"), [(200.0, 400.0), (-100.0, 600.0)], ids=["past", "future"])
+def test_calm_at_the_start_counts_from_the_time_of_the_taints_or_from_now(age: float, calm_after: float) -> None:
+    world = started_after(age)
+    assert world.after(calm_after - 0.5) == []
+    assert len(world.after(1)) == 10
 
 
 def test_driver_that_has_not_tripped_needs_no_calm() -> None:

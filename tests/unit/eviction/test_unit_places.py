@@ -116,16 +116,6 @@ def test_such_a_unit_waits_for_a_place_as_a_whole(limits: dict[str, int]) -> Non
     assert sorted(world.settled()) == ["0", "a", "b", "x"]
 
 
-def test_pod_that_joins_a_gang_under_way_takes_its_place() -> None:
-    world = world_of(overall=1)
-    alone(world, "a", "train")
-    world.add(rule())
-    world.settle()
-    alone(world, "b", "train")
-    alone(world, "other")
-    assert world.settled() == ["a", "b"]
-
-
 def test_pod_that_joins_the_gang_of_a_unit_under_way_takes_its_place_whatever_else_links_that() -> None:
     world = world_of(overall=1)
     share(world, "s", {"a": "train", "x": ""})

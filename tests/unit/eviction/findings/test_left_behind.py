@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -17,23 +17,18 @@ from tests.unit.eviction.findings.test_meanwhile import verbs_past_the_deadline
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.slow import UNSURE
 from tests.unit.eviction.test_units import group
-from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, FakeCluster, World
+from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, FakeCluster, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import NOT_BEFORE, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
-from webhook.policy.model import EvictionProfile
 
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 DUE_IN_A_LIFETIME = "2099-01-31T22:00:00Z"
 
-
-def lingering(profile: EvictionProfile = FREE, **settings: Any) -> World:
-    world = World(Mode.REPLACEMENT, profile, **settings)
-    world.cluster.lingering = True
-    return world
+lingering = partial(evicting, lingering=True)
 
 
 def ring(world: World) -> World:
@@ -116,7 +111,7 @@ def test_user_of_a_shared_claim_that_is_new_does_not_keep_one_that_is_left() -> 
 
 
 def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_have_gone() -> None:
-    world = lingering(EvictionProfile(rate=10_000, burst=100_000))
+    world = lingering(per_owner_unavailable=1)
     users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
     world.add(claim("both", consumers=users, owner=""))
     world.add(*[owned(name, claims=(PodClaim("both-claim"),)) for name in "ab"], rule())
@@ -261,7 +256,7 @@ def test_pod_that_is_left_is_of_the_gang_again_once_the_others_are_replaced() ->
 
 
 def test_pod_that_is_left_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
-    world = train(lingering(structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True)), a=0, b=0)
+    world = train(lingering(deadline_seconds=20.0, delete_after_deadline=True), a=0, b=0)
     world.add(rule())
     send(world, FAILED, EVICTED)
     world.add_budget(Budget("a"))
