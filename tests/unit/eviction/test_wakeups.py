@@ -120,7 +120,8 @@ def test_end_of_an_eviction_in_another_namespace_wakes_no_pod_of_this_one() -> N
 
 def replicas(world: World) -> None:
     """Two pods of one owner, on a device each."""
-    world.add(*using(*[f"pod-{number}" for number in range(2)], on="gpu-{}", make=owned))
+    for number in range(2):
+        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), owned(f"pod-{number}"))
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
