@@ -42,12 +42,7 @@ def fleet(nodes: int = 4, namespace_of: Callable[[int], str] = lambda _: "ml") -
         for number in range(nodes)
         for each in (
             pool_slice("gpu-0", "gpu-1", name=f"slice-{number}", pool=f"node-{number}"),
-            claim(
-                f"claim-{number}",
-                on(pool=f"node-{number}"),
-                users=[f"u-{number}"],
-                namespace=namespace_of(number),
-            ),
+            claim(f"claim-{number}", on(pool=f"node-{number}"), users=[f"u-{number}"], namespace=namespace_of(number)),
         )
     ]
 

@@ -18,6 +18,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_defaults
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, SCHEDULER, annotation_of
@@ -77,15 +78,15 @@ def test_author_is_written_also_while_nobody_proves_it() -> None:
     assert paths(make_template([OWN]), unproved="no policy")[-1] == f"add {AUTHOR}"
 
 
-@pytest.mark.parametrize(
+@table(
     "annotation",
-    [
-        pytest.param('{"username":"admin","groups":["system:masters"]}', id="that names somebody else"),
-        pytest.param('{"username":"jane","mac":"\u00e9"}', id="of an older version"),
-        pytest.param("", id="that is empty"),
-        pytest.param(annotation_of(Requester("jane", ("ops",))), id="from when the author was in other groups"),
-        pytest.param('{"username":"jane","groupsTruncated":true}', id="without groups that can be named"),
-    ],
+    {
+        "that names somebody else": '{"username":"admin","groups":["system:masters"]}',
+        "of an older version": '{"username":"jane","mac":"\u00e9"}',
+        "that is empty": "",
+        "from when the author was in other groups": annotation_of(Requester("jane", ("ops",))),
+        "without groups that can be named": '{"username":"jane","groupsTruncated":true}',
+    },
 )
 @pytest.mark.parametrize("mode", ["enforce", "off"])
 def test_annotation_is_overwritten(annotation: str, mode: str) -> None:
@@ -173,28 +174,22 @@ def test_claims_of_the_scheduler_for_extended_resources_get_nothing() -> None:
 # --- default tolerations ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("manifest", "at"),
-    [
-        pytest.param(make_claim(), "/spec/devices/requests/0/exactly/tolerations", id="a request without tolerations"),
-        pytest.param(make_claim([OWN]), "/spec/devices/requests/0/exactly/tolerations/1", id="a request with one"),
-        pytest.param(
+@table(
+    "manifest, at",
+    {
+        "a request without tolerations": (make_claim(), "/spec/devices/requests/0/exactly/tolerations"),
+        "a request with one": (make_claim([OWN]), "/spec/devices/requests/0/exactly/tolerations/1"),
+        "a request with none given": (
             make_claim(requests=[make_request(tolerations=None) | {"name": "r"}]),
             "/spec/devices/requests/0/exactly/tolerations",
-            id="a request with none given",
         ),
-        pytest.param(make_claim(version="v1beta1"), "/spec/devices/requests/0/tolerations", id="a flat request"),
-        pytest.param(
+        "a flat request": (make_claim(version="v1beta1"), "/spec/devices/requests/0/tolerations"),
+        "an alternative": (
             make_claim(requests=[make_alternatives([OWN])]),
             "/spec/devices/requests/0/firstAvailable/0/tolerations/1",
-            id="an alternative",
         ),
-        pytest.param(
-            make_template(version="v1beta1"),
-            "/spec/spec/devices/requests/0/tolerations",
-            id="a flat request of a template",
-        ),
-    ],
+        "a flat request of a template": (make_template(version="v1beta1"), "/spec/spec/devices/requests/0/tolerations"),
+    },
 )
 def test_default_is_added_where_the_request_stands(manifest: Any, at: str) -> None:
     added = [path for path in paths(manifest, defaultTolerations=WAITING) if "metadata" not in path or NOTE in path]
@@ -223,10 +218,7 @@ def test_note_and_warning_say_what_was_added_where() -> None:
     )
     stored, _, warnings = mutated(claim, defaultTolerations=WAITING)
     note = json.loads(stored["metadata"]["annotations"][DEFAULTED])
-    assert note == {
-        "spec.devices.requests[0].exactly": [WAIT],
-        "spec.devices.requests[1].firstAvailable[0]": [WAIT],
-    }
+    assert note == {"spec.devices.requests[0].exactly": [WAIT], "spec.devices.requests[1].firstAvailable[0]": [WAIT]}
     assert len(warnings) == 2
     assert warnings[0].startswith("spec.devices.requests[0].exactly.tolerations: added by default: ")
     assert warnings[0].endswith("[DT120]")

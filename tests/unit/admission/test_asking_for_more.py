@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW, decoded
+from tests.tables import table
 from tests.unit.admission.guarding import (
     OTHER,
     UNKNOWN,
@@ -193,11 +194,7 @@ def test_rule_that_is_being_deleted_is_judged_like_any_other() -> None:
     """R1, R4: a finalizer keeps it, and it goes on acting."""
     leaving: dict[str, Any] = {"deletionTimestamp": "2026-06-01T11:00:00Z", "finalizers": ["example.com/keep"]}
     quiet = tainting(effect="NoSchedule")
-    for new, old in (
-        (asked(), quiet),
-        (asked(MADE_UP), asked()),
-        (asked(rate="1000"), asked(rate="1")),
-    ):
+    for new, old in ((asked(), quiet), (asked(MADE_UP), asked()), (asked(rate="1000"), asked(rate="1"))):
         new, old = ({**each, "metadata": {**each["metadata"], **leaving}} for each in (new, old))  # noqa: PLW2901
         assert not ask(new, old, cluster=LARGE).allowed
         assert ask(old, old, cluster=LARGE).allowed
@@ -206,25 +203,25 @@ def test_rule_that_is_being_deleted_is_judged_like_any_other() -> None:
 # --- the rate (R4) ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "more"),
-    [
-        pytest.param("1", "2", True, id="higher"),
-        pytest.param("2", "1", False, id="lower"),
-        pytest.param("5", "5", False, id="the same"),
-        pytest.param("5", "05", False, id="the same in other words"),
-        pytest.param(None, "10", True, id="as high as the fastest profile, though a slower one may have held"),
-        pytest.param(None, "5", False, id="as low as the slowest profile"),
-        pytest.param(None, "4", False, id="lower than any profile's"),
-        pytest.param("1", None, False, id="the policy's again, which any rule may have"),
-        pytest.param("1", "many", False, id="no number leaves the policy's"),
-        pytest.param("20", "0", False, id="nor is zero a rate"),
-        pytest.param("20", "1000000000", False, id="nor what the worker takes for none"),
-        pytest.param("20", "999999999", True, id="the highest that it takes"),
-        pytest.param("many", "6", True, id="instead of none that was understood"),
-    ],
+@table(
+    "before, after, more",
+    {
+        "higher": ("1", "2", True),
+        "lower": ("2", "1", False),
+        "the same": ("5", "5", False),
+        "the same in other words": ("5", "05", False),
+        "as high as the fastest profile, though a slower one may have held": (None, "10", True),
+        "as low as the slowest profile": (None, "5", False),
+        "lower than any profile's": (None, "4", False),
+        "the policy's again, which any rule may have": ("1", None, False),
+        "no number leaves the policy's": ("1", "many", False),
+        "nor is zero a rate": ("20", "0", False),
+        "nor what the worker takes for none": ("20", "1000000000", False),
+        "the highest that it takes": ("20", "999999999", True),
+        "instead of none that was understood": ("many", "6", True),
+    },
 )
-def test_rate_is_raised_if_some_pod_may_go_sooner(before: str | None, after: str | None, more: bool) -> None:  # noqa: FBT001
+def test_rate_is_raised_if_some_pod_may_go_sooner(before: str | None, after: str | None, *, more: bool) -> None:
     """R4: without a rate of its own a rule has those of the profiles, here 5 and 10."""
     new, old = (decoded(asked(rate=rate))[0] for rate in (after, before))
     assert asks_for_more(new, old, (5.0, 10.0)) is more
@@ -285,26 +282,20 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
     assert [text[:27] for text in refusals(ask(new, old))] == ["was at 2026-06-01T11:00:00Z"]
 
 
-@pytest.mark.parametrize(("expires", "allowed"), [("2026-06-01T12:00:00Z", False), ("2026-06-01T12:00:01Z", True)])
-def test_rule_may_begin_until_the_second_at_which_it_ends(expires: str, allowed: bool) -> None:  # noqa: FBT001 -- a table's
-    rule = tainting(node(0), "NoSchedule", annotations={EXPIRES_AT: expires})
-    assert ask(rule).allowed is allowed
-
-
 # --- marks and scopes -------------------------------------------------------------------------------
 
 SOFTENED = tainting(effect="NoSchedule", evict=True, annotations={SOFTENED_FROM: "NoExecute"})
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "more"),
-    [
-        pytest.param(SOFTENED, SOFTENED, False, id="the mark stays"),
-        pytest.param(SOFTENED, asked(), True, id="the mark is gone"),
-        pytest.param(SOFTENED, tainting(), True, id="NoExecute again"),
-        pytest.param(SOFTENED, tainting(effect="NoSchedule"), False, id="it evicts no longer"),
-        pytest.param(asked(), SOFTENED, False, id="marked for the first time"),
-    ],
+@table(
+    "before, after, more",
+    {
+        "the mark stays": (SOFTENED, SOFTENED, False),
+        "the mark is gone": (SOFTENED, asked(), True),
+        "NoExecute again": (SOFTENED, tainting(), True),
+        "it evicts no longer": (SOFTENED, tainting(effect="NoSchedule"), False),
+        "marked for the first time": (asked(), SOFTENED, False),
+    },
 )
 def test_rule_that_was_softened_keeps_its_mark_for_as_long_as_it_evicts(before: Any, after: Any, *, more: bool) -> None:
     """Without the mark the worker's ceiling may be higher."""
@@ -316,15 +307,15 @@ def scoped(scope: str, effect: str = "NoSchedule") -> Any:
     return tainting({**node(0), "device": "gpu-0"}, effect, annotations={SCOPE: scope})
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "more"),
-    [
-        pytest.param(scoped("device"), scoped(HARDWARE), True, id="now for the whole hardware"),
-        pytest.param(scoped(HARDWARE), scoped(HARDWARE), False, id="for the whole hardware as before"),
-        pytest.param(scoped(HARDWARE), scoped("device"), False, id="no longer for it"),
-        pytest.param(scoped("device"), scoped("pool"), False, id="another text"),
-        pytest.param(scoped("device", "None"), scoped(HARDWARE, "None"), False, id="it does nothing"),
-    ],
+@table(
+    "before, after, more",
+    {
+        "now for the whole hardware": (scoped("device"), scoped(HARDWARE), True),
+        "for the whole hardware as before": (scoped(HARDWARE), scoped(HARDWARE), False),
+        "no longer for it": (scoped(HARDWARE), scoped("device"), False),
+        "another text": (scoped("device"), scoped("pool"), False),
+        "it does nothing": (scoped("device", "None"), scoped(HARDWARE, "None"), False),
+    },
 )
 def test_scope_of_the_hardware_asks_for_more_on_a_rule_that_acts(before: Any, after: Any, *, more: bool) -> None:
     new, old = (decoded(each)[0] for each in (after, before))
@@ -389,9 +380,7 @@ def test_rule_that_does_nothing_yet_is_confirmed_for_what_it_will_do() -> None:
 @pytest.mark.parametrize("sight", [Sight(SMALL), UNKNOWN], ids=["seen", "unknown"])
 @pytest.mark.parametrize("updated", [False, True], ids=["created", "updated"])
 def test_text_of_who_may_break_the_glass_passes_and_is_audited(
-    mode: PolicyMode,
-    sight: Sight,
-    updated: bool,  # noqa: FBT001 -- a table's
+    mode: PolicyMode, sight: Sight, *, updated: bool
 ) -> None:
     """R5, R11."""
     rule, old = tainting(node(0), text=MADE_UP), tainting(node(0)) if updated else None
@@ -405,26 +394,24 @@ def test_text_of_who_may_break_the_glass_passes_and_is_audited(
     assert "break-glass" not in others.annotations.get("impact", "")
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "sight"),
-    [
-        pytest.param(tainting({}), None, UNKNOWN, id="unknown impact"),
-        pytest.param(tainting({}), tainting(node(0)), Sight(SMALL), id="widened"),
-        pytest.param(
-            tainting(node(0), annotations={EXPIRES_AT: "2026-06-01T11:00:00Z"}), None, None, id="expired, no cluster"
-        ),
-        pytest.param(
+@table(
+    "new, old, sight",
+    {
+        "unknown impact": (tainting({}), None, UNKNOWN),
+        "widened": (tainting({}), tainting(node(0)), Sight(SMALL)),
+        "expired, no cluster": (tainting(node(0), annotations={EXPIRES_AT: "2026-06-01T11:00:00Z"}), None, None),
+        "raised past its end": (
             tainting(node(0), "NoSchedule", annotations={EXPIRES_AT: "2026-06-01T11:00:00Z"}),
             tainting(node(0), "None"),
             Sight(SMALL),
-            id="raised past its end",
         ),
-    ],
+    },
 )
 def test_whatever_passes_by_break_glass_says_so_in_the_audit_log(new: Any, old: Any, sight: Sight | None) -> None:
     """R11."""
-    assert not ask(new, old, sight=sight, impact=GLASS).allowed
-    decision = ask(new, old, sight=sight, impact=GLASS, groups=[CAREFUL])
+    settings = structs.replace(GLASS, two_step=True)
+    assert not ask(new, old, sight=sight, impact=settings, groups=["others"]).allowed
+    decision = ask(new, old, sight=sight, impact=settings, groups=["others", CAREFUL])
     assert decision.allowed
     assert decision.annotations["impact"].endswith("break-glass")
 

@@ -56,8 +56,6 @@ def test_claim_of_an_unknown_author_is_as_bad_as_when_it_was_created(word: str, 
     assert at_rest.finding.severity is severity
 
 
-# --- authors --------------------------------------------------------------------------------------
-
 NOT_MILA = make_entry("not-mila", "deny", {"requesters": {"users": ["mila"]}})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from webhook.admission.claim_view import GROUPS_MAX_BYTES, annotation_of, author_of, texts_of
 from webhook.policy.match import Requester
 
@@ -22,29 +23,29 @@ def test_annotation_names_user_and_groups() -> None:
     assert annotation_of(Requester("")) == '{"username":""}'
 
 
-@pytest.mark.parametrize(
+@table(
     "annotation",
-    [
-        pytest.param(None, id="there is none"),
-        pytest.param("", id="it is empty"),
-        pytest.param("jane@example.com", id="it is no JSON"),
-        pytest.param("[]", id="it is no object"),
-        pytest.param("{}", id="it names nobody"),
-        pytest.param('{"username":1}', id="the name is no text"),
-        pytest.param("[" * 100_000, id="it is nested very deeply"),
-        pytest.param('{"username":"jane","x":' + "[" * 30_000 + "]" * 30_000 + "}", id="an unknown field is, too"),
-        pytest.param(f" {WRITTEN}", id="a space is added"),
-        pytest.param(WRITTEN.replace(":[", ": ["), id="a space is in it"),
-        pytest.param(WRITTEN.replace("}", ',"comment":"trust me"}'), id="a field is added"),
-        pytest.param(WRITTEN.replace("}", ',"nonce":"1","mac":"1"}'), id="an older version signed it"),
-        pytest.param(WRITTEN.replace('"username":', '"username":"root","username":'), id="a field is there twice"),
-        pytest.param(json.dumps(dict(reversed(json.loads(WRITTEN).items()))), id="fields stand in another order"),
-        pytest.param(WRITTEN.replace("jane", r"jan\u0065"), id="a letter is escaped"),
-        pytest.param('{"username":"jane","groups":[]}', id="no groups are written"),
-        pytest.param('{"username":"jane","groupsTruncated":false}', id="nothing was cut is written"),
-        pytest.param('{"username":"jane","groups":["ml"],"groupsTruncated":true}', id="some groups are left"),
-        pytest.param(r'{"username":"ja\nne"}', id="the name has a line break"),
-    ],
+    {
+        "there is none": None,
+        "it is empty": "",
+        "it is no JSON": "jane@example.com",
+        "it is no object": "[]",
+        "it names nobody": "{}",
+        "the name is no text": '{"username":1}',
+        "it is nested very deeply": "[" * 100_000,
+        "an unknown field is, too": '{"username":"jane","x":' + "[" * 30_000 + "]" * 30_000 + "}",
+        "a space is added": f" {WRITTEN}",
+        "a space is in it": WRITTEN.replace(":[", ": ["),
+        "a field is added": WRITTEN.replace("}", ',"comment":"trust me"}'),
+        "an older version signed it": WRITTEN.replace("}", ',"nonce":"1","mac":"1"}'),
+        "a field is there twice": WRITTEN.replace('"username":', '"username":"root","username":'),
+        "fields stand in another order": json.dumps(dict(reversed(json.loads(WRITTEN).items()))),
+        "a letter is escaped": WRITTEN.replace("jane", r"jan\u0065"),
+        "no groups are written": '{"username":"jane","groups":[]}',
+        "nothing was cut is written": '{"username":"jane","groupsTruncated":false}',
+        "some groups are left": '{"username":"jane","groups":["ml"],"groupsTruncated":true}',
+        "the name has a line break": r'{"username":"ja\nne"}',
+    },
 )
 def test_text_that_names_nobody(annotation: str | None) -> None:
     assert author_of(annotation) is None

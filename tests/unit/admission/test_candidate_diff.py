@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.decision import Difference
 from webhook.admission.policy_check import differences
@@ -33,22 +32,22 @@ WARNED_AND_DENIED = ruling(make_entry("warns", "warn"), make_entry("denies", "de
 EXCUSED = ruling(make_entry("denies", "deny"), exceptions=[make_exception("excused", ["denies"])])
 
 
-@pytest.mark.parametrize(
-    ("active", "candidate", "expected"),
-    [
-        pytest.param(QUIET, DENIED, ("denies", "denied"), id="the candidate refuses"),
-        pytest.param(ALLOWED, DENIED, ("denies", "denied"), id="the candidate refuses what a rule allows"),
-        pytest.param(WARNED, WARNED_AND_DENIED, ("denies", "denied"), id="the candidate refuses what was warned of"),
-        pytest.param(DENIED, QUIET, ("denies", "allowed"), id="the candidate allows"),
-        pytest.param(DENIED, EXCUSED, ("denies", "allowed"), id="the candidate has an exception"),
-        pytest.param(DENIED, WARNED, ("denies", "allowed"), id="the candidate only warns"),
-        pytest.param(QUIET, WARNED, ("warns", "warned"), id="the candidate warns"),
-        pytest.param(WARNED, NOTED, ("warns", "silent"), id="the candidate only notes"),
-        pytest.param(QUIET, NOTED, None, id="what is noted is for nobody to see"),
-        pytest.param(QUIET, ALLOWED, None, id="both allow"),
-        pytest.param(DENIED, WARNED_AND_DENIED, None, id="both refuse"),
-        pytest.param(QUIET, EXCUSED, None, id="an exception allows"),
-    ],
+@table(
+    "active, candidate, expected",
+    {
+        "the candidate refuses": (QUIET, DENIED, ("denies", "denied")),
+        "the candidate refuses what a rule allows": (ALLOWED, DENIED, ("denies", "denied")),
+        "the candidate refuses what was warned of": (WARNED, WARNED_AND_DENIED, ("denies", "denied")),
+        "the candidate allows": (DENIED, QUIET, ("denies", "allowed")),
+        "the candidate has an exception": (DENIED, EXCUSED, ("denies", "allowed")),
+        "the candidate only warns": (DENIED, WARNED, ("denies", "allowed")),
+        "the candidate warns": (QUIET, WARNED, ("warns", "warned")),
+        "the candidate only notes": (WARNED, NOTED, ("warns", "silent")),
+        "what is noted is for nobody to see": (QUIET, NOTED, None),
+        "both allow": (QUIET, ALLOWED, None),
+        "both refuse": (DENIED, WARNED_AND_DENIED, None),
+        "an exception allows": (QUIET, EXCUSED, None),
+    },
 )
 def test_difference_is_told_by_the_rule_that_makes_it(active: Ruling, candidate: Ruling, expected: Any) -> None:
     found = list(differences([active], [candidate]))

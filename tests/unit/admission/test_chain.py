@@ -12,7 +12,6 @@ from tests.builders import (
     VALID_MANIFESTS,
     make_admission_request,
     make_claim,
-    make_condition,
     make_context,
     make_device,
     make_meta,
@@ -26,6 +25,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import explain, mutate, policy_part, validate
 from webhook.admission.context import Budget, OutOfTime
@@ -34,7 +34,6 @@ from webhook.admission.policy_check import NOTHING, SILENT
 from webhook.api.field import Severity
 from webhook.api.taints import EXISTS
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode
-from webhook.validation.releases import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,37 +109,27 @@ def test_unknown_resource_is_allowed_with_a_warning() -> None:
     assert mutated(BROKEN, resource=resource) == ALLOWED
 
 
-@pytest.mark.parametrize("operation", ["DELETE", "CONNECT", "SOMETHING"])
-def test_only_writes_are_judged(operation: str) -> None:
-    assert validated(None, BROKEN, operation=operation) == ALLOWED
-    assert validated(BROKEN, operation=operation) == ALLOWED
-    assert mutated(BROKEN, operation=operation) == ALLOWED
+DELETED = make_meta("unhealthy-gpu", deletionTimestamp=NOW_TEXT, finalizers=["a/b"], resourceVersion="7")
+UNTIMED = make_slice([make_device(taints=[{}])])
 
 
-@pytest.mark.parametrize("sub_resource", ["scale", "binding", "Status"])
-def test_other_subresources_are_not_judged(sub_resource: str) -> None:
-    assert validated(BROKEN, sub_resource=sub_resource) == ALLOWED
-    assert mutated(BROKEN, sub_resource=sub_resource) == ALLOWED
-
-
-def test_status_of_kinds_without_one_is_not_judged() -> None:
-    broken = make_slice([make_device(taints=[{}])])
-    assert validated(broken, broken, sub_resource="status") == ALLOWED
-
-
-def test_status_of_a_rule_is_judged_by_its_conditions_only() -> None:
-    rule = make_rule(taint={}, conditions=[make_condition(reason="")], resource_version="7")
-    assert errors(validated(rule, rule, sub_resource="status")) == ["status.conditions[0].reason: Required value"]
-    fine = make_rule(taint={}, selector=None, conditions=[make_condition()], resource_version="7")
-    assert validated(fine, fine, sub_resource="status") == ALLOWED
-
-
-def test_status_of_a_claim_is_judged_by_its_allocation_only() -> None:
-    claim = make_claim([EMPTY_KEY], status=make_status(make_result([make_toleration(operator="Gt")])))
-    at = "status.allocation.devices.results[0].tolerations[0].operator"
-    assert errors(validated(claim, make_claim(), sub_resource="status")) == [
-        f'{at}: Unsupported value: "Gt": supported values: "Equal", "Exists"'
-    ]
+@table(
+    "new, old, options",
+    {
+        **{f"operation {each}": (BROKEN, None, {"operation": each}) for each in ("DELETE", "CONNECT", "SOMETHING")},
+        "a deletion": (None, BROKEN, {"operation": "DELETE"}),
+        **{f"subresource {each}": (BROKEN, None, {"sub_resource": each}) for each in ("scale", "binding", "Status")},
+        "status of a kind that has none": (UNTIMED, UNTIMED, {"sub_resource": "status"}),
+        "clean-up of an object that is being deleted": (
+            BROKEN | {"metadata": DELETED | {"finalizers": []}},
+            BROKEN | {"metadata": DELETED},
+            {},
+        ),
+    },
+)
+def test_request_that_is_not_judged_is_let_through(new: Any, old: Any, options: Any) -> None:
+    assert validated(new, old, **options) == ALLOWED
+    assert mutated(new, old, **options) == ALLOWED
 
 
 def test_status_is_never_mutated() -> None:
@@ -148,75 +137,55 @@ def test_status_is_never_mutated() -> None:
     assert mutated(claim, make_claim(), sub_resource="status") == ALLOWED
 
 
-DELETED = make_meta("unhealthy-gpu", deletionTimestamp=NOW_TEXT, finalizers=["a/b"], resourceVersion="7")
-
-
-def test_clean_up_of_an_object_that_is_being_deleted_is_let_through() -> None:
-    stored = BROKEN | {"metadata": DELETED}
-    without_finalizer = BROKEN | {"metadata": DELETED | {"finalizers": []}}
-    assert validated(without_finalizer, stored) == ALLOWED
-    assert mutated(without_finalizer, stored) == ALLOWED
-
-
-def test_new_spec_of_an_object_that_is_being_deleted_is_judged() -> None:
-    """A finalizer keeps a rule for long, and it acts until it is gone."""
-    stored = make_rule(meta=DELETED)
-    assert errors(validated(BROKEN | {"metadata": DELETED}, stored)) == [REQUIRED]
-
-
-def test_only_the_stored_object_knows_whether_it_is_being_deleted() -> None:
-    assert errors(validated(BROKEN | {"metadata": DELETED})) == [REQUIRED]
-    stored = make_rule(resource_version="7")
-    assert errors(validated(BROKEN | {"metadata": DELETED}, stored)) == [REQUIRED]
-
-
-@pytest.mark.parametrize("metadata", [None, [], "x"], ids=["null", "list", "text"])
-def test_stored_object_without_metadata_is_not_being_deleted(metadata: Any) -> None:
-    stored = make_rule() | {"metadata": metadata}
+@table(
+    "stored",
+    {
+        "it is stored in another form": make_rule(meta=DELETED),
+        "it is new": None,
+        "the stored one is not being deleted": make_rule(resource_version="7"),
+        **{f"the stored metadata is {each!r}": make_rule() | {"metadata": each} for each in (None, [], "x")},
+    },
+)
+def test_spec_that_is_new_is_judged_though_the_object_says_that_it_is_being_deleted(stored: Any) -> None:
+    """A finalizer keeps a rule for long, and it acts until it is gone; only the stored object knows that it leaves."""
     assert errors(validated(BROKEN | {"metadata": DELETED}, stored)) == [REQUIRED]
 
 
 # --- crafted requests ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        pytest.param(
+@table(
+    "changes, problem",
+    {
+        "no object": (
             {"object": None},
             "request.object: Required value: must be the object that is created or updated",
-            id="no object",
         ),
-        pytest.param(
+        "a list for an object": (
             {"object": []},
             "request.object: Required value: must be the object that is created or updated",
-            id="a list for an object",
         ),
-        pytest.param(
+        "an object of another kind": (
             {"object": make_claim()},
             "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says",
-            id="an object of another kind",
         ),
-        pytest.param(
+        "an object of another version": (
             {"object": make_rule(version="v1alpha3")},
             "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says",
-            id="an object of another version",
         ),
-        pytest.param(
+        "an object of no kind": (
             {"object": {"metadata": {}}},
             "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says",
-            id="an object of no kind",
         ),
-        pytest.param(
-            {"resource": 7}, "request.resource: Invalid value: must be an object", id="a fault of the envelope"
-        ),
-        pytest.param(
+        "a fault of the envelope": ({"resource": 7}, "request.resource: Invalid value: must be an object"),
+        "several faults": (
             {"operation": 7, "name": 7},
-            "request.operation: Invalid value: must be a string; request.operation: Required value; "
-            "request.name: Invalid value: must be a string",
-            id="several faults",
+            (
+                "request.operation: Invalid value: must be a string; request.operation: Required value; "
+                "request.name: Invalid value: must be a string"
+            ),
         ),
-    ],
+    },
 )
 def test_request_that_makes_no_sense_is_refused(changes: dict[str, Any], problem: str) -> None:
     decision = validated(make_rule(), **changes)
@@ -224,14 +193,11 @@ def test_request_that_makes_no_sense_is_refused(changes: dict[str, Any], problem
     assert mutated(make_rule(), **changes) == ALLOWED
 
 
-def test_old_object_of_a_create_is_not_looked_at() -> None:
+@pytest.mark.parametrize("old", [None, 7, []], ids=["null", "number", "list"])
+def test_create_and_update_without_old_object_are_judged_as_new(old: Any) -> None:
+    assert errors(validated(BROKEN, operation="UPDATE", oldObject=old)) == [REQUIRED]
     stored = BROKEN | {"apiVersion": "resource.k8s.io/v1beta2"}
     assert errors(validated(stored, stored, operation="CREATE")) == [REQUIRED]
-
-
-@pytest.mark.parametrize("old", [None, 7, []], ids=["null", "number", "list"])
-def test_update_without_old_object_is_judged_as_new(old: Any) -> None:
-    assert errors(validated(BROKEN, operation="UPDATE", oldObject=old)) == [REQUIRED]
 
 
 def test_wrong_types_in_the_old_object_are_not_the_authors_fault() -> None:
@@ -313,20 +279,11 @@ OPERATOR = (
 )
 
 
-def test_documented_rules_refuse_by_default() -> None:
-    decision = validated(make_claim([EMPTY_KEY]))
-    assert (errors(decision), decision.code) == ([OPERATOR], 422)
-
-
 def test_documented_rules_can_be_turned_down_to_warnings() -> None:
     decision = validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=PolicyMode.WARN))
     assert decision.allowed
     assert decision.warnings == (OPERATOR,)
     assert decision.annotations == {"decision": "warned", "rules": "documented"}
-
-
-def test_documented_rules_can_be_turned_off() -> None:
-    assert validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=PolicyMode.OFF)) == ALLOWED
 
 
 def test_advice_is_given_beside_documented_rules() -> None:
@@ -349,20 +306,14 @@ def test_trusted_controllers_are_a_setting() -> None:
     assert not validated(make_claim([EMPTY_KEY]), context=context, user=CLAIM_CONTROLLER).allowed
 
 
-def test_release_is_a_setting() -> None:
-    rule = make_rule(taint=make_taint(effect="None"))
-    assert validated(rule, context=make_context(release=RELEASES[37])).allowed
-    assert not validated(rule, context=make_context(release=RELEASES[34])).allowed
-
-
-@pytest.mark.parametrize(
-    ("manifest", "options", "judged"),
-    [
-        pytest.param(make_claim([make_toleration()]), {}, True, id="a claim"),
-        pytest.param(make_claim([make_toleration()]), {"operation": "DELETE"}, False, id="an operation to let through"),
-        pytest.param(make_claim([{"key": 7}, make_toleration()]), {}, False, id="wrong types"),
-        pytest.param(make_claim([make_toleration()]), {"sub_resource": "status"}, False, id="a status"),
-    ],
+@table(
+    "manifest, options, judged",
+    {
+        "a claim": (make_claim([make_toleration()]), {}, True),
+        "an operation to let through": (make_claim([make_toleration()]), {"operation": "DELETE"}, False),
+        "wrong types": (make_claim([{"key": 7}, make_toleration()]), {}, False),
+        "a status": (make_claim([make_toleration()]), {"sub_resource": "status"}, False),
+    },
 )
 def test_policy_is_asked_beforehand_and_explained_about_what_it_judges(
     manifest: Any, options: Any, *, judged: bool
@@ -416,15 +367,15 @@ class Steps:
         return 100.0 if self.reads > self.jump_at else 0.0
 
 
-@pytest.mark.parametrize(
-    ("decide", "jump_at", "phase"),
-    [
-        pytest.param(validate, 1, "field rules", id="validation starts with the field rules"),
-        pytest.param(validate, 2, "documented rules", id="then documented rules"),
-        pytest.param(validate, 3, "policy", id="then the policy"),
-        pytest.param(validate, 4, "lint", id="then lint"),
-        pytest.param(mutate, 1, "defaulting", id="mutation is defaulting"),
-    ],
+@table(
+    "decide, jump_at, phase",
+    {
+        "validation starts with the field rules": (validate, 1, "field rules"),
+        "then documented rules": (validate, 2, "documented rules"),
+        "then the policy": (validate, 3, "policy"),
+        "then lint": (validate, 4, "lint"),
+        "mutation is defaulting": (mutate, 1, "defaulting"),
+    },
 )
 def test_spent_budget_names_the_step_that_was_to_come(
     decide: Callable[[AdmissionRequest, AdmissionContext], Decision], jump_at: int, phase: str

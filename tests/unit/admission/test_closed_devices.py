@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, make_context
+from tests.tables import table
 from tests.unit.admission.guarding import ask, fleet, node, over, refusals, tainting
 from tests.unit.admission.recently import NODES, idle, one_of, reasons, settings, stored, tainted, value
 from tests.unit.inventory.values import claim, inventory_of, on, pool_slice
@@ -33,7 +34,7 @@ OTHER: Final = "other.example.com"
     [("NoSchedule", {}), ("NoExecute", {}), ("None", {"evict": True}), ("NoSchedule", {"evict": True})],
     ids=["NoSchedule", "NoExecute", "None and evict", "NoSchedule and evict"],
 )
-def test_devices_count_over_the_window_whatever_the_effect(effect: str, fields: Any, unused: bool) -> None:  # noqa: FBT001 -- a table's
+def test_devices_count_over_the_window_whatever_the_effect(effect: str, fields: Any, *, unused: bool) -> None:
     """A4: at most 13 % of the devices, and seven of eight nodes are tainted; the eighth is not."""
     limits = settings(devices=Share(13) if not unused else Share(7))
     assert reasons(rule=one_of(effect, unused=unused, **fields), impact=limits) == []
@@ -61,18 +62,16 @@ def test_refusal_tells_how_many_devices_are_closed_together() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        pytest.param([stored(1, effect="NoSchedule", seconds_ago=599)], ["window:devices"], id="just inside"),
-        pytest.param(
-            [stored(1, effect="NoSchedule", seconds_ago=660)], ["window:devices"], id="as old as clocks may differ"
-        ),
-        pytest.param([stored(1, effect="NoSchedule", seconds_ago=661)], [], id="outside"),
-        pytest.param([stored(0, effect="NoSchedule")], [], id="the very devices"),
-        pytest.param([value(tainting(idle(0), "NoSchedule", name="idle"))], [], id="one of the very devices"),
-        pytest.param([value(tainting({**node(1), "pool": "gone"}, "NoSchedule"))], [], id="devices that are not there"),
-    ],
+@table(
+    "others, expected",
+    {
+        "just inside": ([stored(1, effect="NoSchedule", seconds_ago=599)], ["window:devices"]),
+        "as old as clocks may differ": ([stored(1, effect="NoSchedule", seconds_ago=660)], ["window:devices"]),
+        "outside": ([stored(1, effect="NoSchedule", seconds_ago=661)], []),
+        "the very devices": ([stored(0, effect="NoSchedule")], []),
+        "one of the very devices": ([value(tainting(idle(0), "NoSchedule", name="idle"))], []),
+        "devices that are not there": ([value(tainting({**node(1), "pool": "gone"}, "NoSchedule"))], []),
+    },
 )
 def test_device_counts_once_and_for_the_window(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == expected
@@ -102,17 +101,15 @@ def test_rule_that_is_gone_or_was_never_stored_uses_up_the_limit_and_excuses_not
         assert reasons(rule=piece, impact=limits, **seen) == ["window:devices"], seen
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
-    [
-        pytest.param(structs.replace(WIDE, taint=structs.replace(WIDE.taint, effect="None")), id="effect None"),
-        pytest.param(structs.replace(WIDE, deleting=True), id="being deleted"),
-        pytest.param(structs.replace(WIDE, selector=None), id="no selector"),
-        pytest.param(structs.replace(WIDE, selector=DeviceSelector(unknown=(("all", "true"),))), id="unknown field"),
-        pytest.param(
-            structs.replace(WIDE, selector=DeviceSelector(DRIVER, device_class_name="none.example.com")), id="class"
-        ),
-    ],
+    {
+        "effect None": structs.replace(WIDE, taint=structs.replace(WIDE.taint, effect="None")),
+        "being deleted": structs.replace(WIDE, deleting=True),
+        "no selector": structs.replace(WIDE, selector=None),
+        "unknown field": structs.replace(WIDE, selector=DeviceSelector(unknown=(("all", "true"),))),
+        "class": structs.replace(WIDE, selector=DeviceSelector(DRIVER, device_class_name="none.example.com")),
+    },
 )
 def test_stored_rule_that_may_not_keep_a_device_closed_excuses_nothing(other: DeviceTaintRule) -> None:
     """F8: it counts as wide where it uses up the limit, and as narrow where it would excuse."""
@@ -153,24 +150,24 @@ def two_drivers() -> list[InventoryObject]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("selector", "percent", "worst"),
-    [
-        pytest.param({"pool": "little"}, 5, LITTLE, id="pool of the little driver"),
-        pytest.param({"driver": LITTLE, "pool": "little"}, 5, LITTLE, id="which is named"),
-        pytest.param({"pool": "little"}, 50, "", id="half of its devices"),
-        pytest.param({"pool": "little"}, 49, LITTLE, id="half of its devices, a little less allowed"),
-        pytest.param({"pool": "large-1"}, 10, "", id="pool of the large driver"),
-        pytest.param({"pool": "large-1"}, 9, LARGE, id="pool of the large driver, less allowed"),
-        pytest.param({"pool": "shared"}, 10, LITTLE, id="pool of both"),
-        pytest.param({"pool": "shared"}, 50, "", id="pool of both, half allowed"),
-        pytest.param({"pool": "shared"}, 9, LITTLE, id="too much of both, and more of the little one"),
-        pytest.param({"device": "d-0"}, 5, LITTLE, id="device of every pool"),
-        pytest.param({"device": "d-0"}, 10, "", id="device of every pool, more allowed"),
-        pytest.param({"device": "d-99"}, 1, "", id="device that the little driver lacks"),
-        pytest.param({"pool": "gone"}, 0, "", id="pool that is not there"),
-        pytest.param({"driver": "gone.example.com"}, 0, "", id="driver that is not there"),
-    ],
+@table(
+    "selector, percent, worst",
+    {
+        "pool of the little driver": ({"pool": "little"}, 5, LITTLE),
+        "which is named": ({"driver": LITTLE, "pool": "little"}, 5, LITTLE),
+        "half of its devices": ({"pool": "little"}, 50, ""),
+        "half of its devices, a little less allowed": ({"pool": "little"}, 49, LITTLE),
+        "pool of the large driver": ({"pool": "large-1"}, 10, ""),
+        "pool of the large driver, less allowed": ({"pool": "large-1"}, 9, LARGE),
+        "pool of both": ({"pool": "shared"}, 10, LITTLE),
+        "pool of both, half allowed": ({"pool": "shared"}, 50, ""),
+        "too much of both, and more of the little one": ({"pool": "shared"}, 9, LITTLE),
+        "device of every pool": ({"device": "d-0"}, 5, LITTLE),
+        "device of every pool, more allowed": ({"device": "d-0"}, 10, ""),
+        "device that the little driver lacks": ({"device": "d-99"}, 1, ""),
+        "pool that is not there": ({"pool": "gone"}, 0, ""),
+        "driver that is not there": ({"driver": "gone.example.com"}, 0, ""),
+    },
 )
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_share_of_devices_holds_for_each_driver(selector: Any, percent: float, worst: str, effect: str) -> None:
@@ -189,12 +186,12 @@ def test_empty_selector_is_too_much_for_the_driver_that_has_least() -> None:
     assert "the limit is 50 devices of driver large.example.com; it hits 1000 devices of that driver;" in text
 
 
-@pytest.mark.parametrize(
-    ("selector", "limits", "limit"),
-    [
-        pytest.param({"driver": LITTLE}, {"devices": Share(50)}, "5 devices of driver little.example.com", id="one"),
-        pytest.param({"pool": "shared"}, {"devices": Share(50), "pods": 0}, "0 pods", id="two, within the share"),
-    ],
+@table(
+    "selector, limits, limit",
+    {
+        "one": ({"driver": LITTLE}, {"devices": Share(50)}, "5 devices of driver little.example.com"),
+        "two, within the share": ({"pool": "shared"}, {"devices": Share(50), "pods": 0}, "0 pods"),
+    },
 )
 def test_how_many_devices_of_a_driver_are_hit_is_said_only_where_a_share_of_one_of_several_is_exceeded(
     selector: Any, limits: Any, limit: str
@@ -251,19 +248,17 @@ def test_number_of_devices_is_of_all_drivers() -> None:
     assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=4)) == []
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        pytest.param([tainted(1, effect="NoSchedule")], ["window:devices"], id="NoSchedule"),
-        pytest.param([tainted(1, device="gpu-1")], ["window:devices"], id="NoExecute, and idle"),
-        pytest.param([tainted(1, effect="None")], [], id="None"),
-        pytest.param(
-            [tainted(1, effect="NoSchedule", seconds_ago=660)], ["window:devices"], id="as old as clocks may differ"
-        ),
-        pytest.param([tainted(1, effect="NoSchedule", seconds_ago=661)], [], id="an old one"),
-        pytest.param([tainted(1, effect="NoSchedule", seconds_ago=None)], ["window:devices"], id="without a time"),
-        pytest.param([tainted(0, effect="NoSchedule")], [], id="on the very device"),
-    ],
+@table(
+    "others, expected",
+    {
+        "NoSchedule": ([tainted(1, effect="NoSchedule")], ["window:devices"]),
+        "NoExecute, and idle": ([tainted(1, device="gpu-1")], ["window:devices"]),
+        "None": ([tainted(1, effect="None")], []),
+        "as old as clocks may differ": ([tainted(1, effect="NoSchedule", seconds_ago=660)], ["window:devices"]),
+        "an old one": ([tainted(1, effect="NoSchedule", seconds_ago=661)], []),
+        "without a time": ([tainted(1, effect="NoSchedule", seconds_ago=None)], ["window:devices"]),
+        "on the very device": ([tainted(0, effect="NoSchedule")], []),
+    },
 )
 def test_devices_that_their_drivers_closed_count(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=2)) == expected

@@ -25,6 +25,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.tables import table
 from webhook.admission.chain import validate
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.context import Budget, OutOfTime
@@ -80,16 +81,16 @@ def codes(decision: Decision) -> list[str]:
     return [finding.code for finding in decision.findings if finding.code and finding.code.startswith("DT2")]
 
 
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        pytest.param({"driver": DRIVER, "pool": POOL, "device": "gpu-1"}, [], id="a device that is there"),
-        pytest.param({"device": "gpu-1"}, [], id="its name alone"),
-        pytest.param({"driver": DRIVER, "pool": POOL, "device": "gpu-7"}, ["DT201"], id="another device"),
-        pytest.param({"driver": DRIVER, "pool": "node-7"}, ["DT201"], id="another pool"),
-        pytest.param({"driver": "other.example.com"}, ["DT201"], id="another driver"),
-        pytest.param({"pool": POOL, "device": "gone"}, [], id="a device that is allocated, though not published"),
-    ],
+@table(
+    "selector, expected",
+    {
+        "a device that is there": ({"driver": DRIVER, "pool": POOL, "device": "gpu-1"}, []),
+        "its name alone": ({"device": "gpu-1"}, []),
+        "another device": ({"driver": DRIVER, "pool": POOL, "device": "gpu-7"}, ["DT201"]),
+        "another pool": ({"driver": DRIVER, "pool": "node-7"}, ["DT201"]),
+        "another driver": ({"driver": "other.example.com"}, ["DT201"]),
+        "a device that is allocated, though not published": ({"pool": POOL, "device": "gone"}, []),
+    },
 )
 def test_selector_that_matches_no_device(selector: Any, expected: list[str]) -> None:
     claim = make_claim(status=make_status(make_result(device="gone")))
@@ -97,15 +98,15 @@ def test_selector_that_matches_no_device(selector: Any, expected: list[str]) -> 
     assert (decision.allowed, codes(decision)) == (True, expected)
 
 
-@pytest.mark.parametrize(
-    ("stored", "new", "expected"),
-    [
-        pytest.param({"driver": DRIVER}, {"driver": DRIVER, "pool": POOL}, ["DT203"], id="a wider one"),
-        pytest.param({"pool": POOL}, {"pool": POOL}, ["DT203"], id="the same"),
-        pytest.param({"pool": POOL}, {"driver": DRIVER}, [], id="a narrower one"),
-        pytest.param(None, {"pool": POOL}, [], id="one without selector, which evicts nobody"),
-        pytest.param({}, {"pool": POOL}, ["DT203"], id="one for every device"),
-    ],
+@table(
+    "stored, new, expected",
+    {
+        "a wider one": ({"driver": DRIVER}, {"driver": DRIVER, "pool": POOL}, ["DT203"]),
+        "the same": ({"pool": POOL}, {"pool": POOL}, ["DT203"]),
+        "a narrower one": ({"pool": POOL}, {"driver": DRIVER}, []),
+        "one without selector, which evicts nobody": (None, {"pool": POOL}, []),
+        "one for every device": ({}, {"pool": POOL}, ["DT203"]),
+    },
 )
 def test_rule_that_another_one_covers(stored: Any, new: Any, expected: list[str]) -> None:
     inventory = held(published(), rule_for(stored, name="stored"))
@@ -113,27 +114,23 @@ def test_rule_that_another_one_covers(stored: Any, new: Any, expected: list[str]
     assert [code for code in found if code == "DT203"] == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "taint",
-    [
-        pytest.param({"key": OTHER_KEY}, id="another key"),
-        pytest.param({"value": "other"}, id="another value"),
-        pytest.param({"effect": "None"}, id="another effect"),
-    ],
+    {"another key": {"key": OTHER_KEY}, "another value": {"value": "other"}, "another effect": {"effect": "None"}},
 )
 def test_rule_with_another_taint_covers_nothing(taint: dict[str, Any]) -> None:
     inventory = held(published(), rule_for({}, name="stored", **taint))
     assert "DT203" not in codes(answer(rule_for({"pool": POOL}), inventory))
 
 
-@pytest.mark.parametrize(
-    ("stored", "new"),
-    [
-        pytest.param({"effect": "NoExecute"}, {"effect": "NoSchedule", "evict": True}, id="NoExecute, and evict"),
-        pytest.param({"effect": "NoSchedule", "evict": True}, {"effect": "NoExecute"}, id="evict, and NoExecute"),
-        pytest.param({"effect": "NoSchedule"}, {"effect": "NoSchedule", "evict": True}, id="without and with evict"),
-        pytest.param({"effect": "NoSchedule", "evict": True}, {"effect": "NoSchedule"}, id="with and without evict"),
-    ],
+@table(
+    "stored, new",
+    {
+        "NoExecute, and evict": ({"effect": "NoExecute"}, {"effect": "NoSchedule", "evict": True}),
+        "evict, and NoExecute": ({"effect": "NoSchedule", "evict": True}, {"effect": "NoExecute"}),
+        "without and with evict": ({"effect": "NoSchedule"}, {"effect": "NoSchedule", "evict": True}),
+        "with and without evict": ({"effect": "NoSchedule", "evict": True}, {"effect": "NoSchedule"}),
+    },
 )
 def test_rule_covers_another_only_if_both_are_evicted_by_the_same_controller(stored: Any, new: Any) -> None:
     """NoExecute is for the in-tree controller, and `/evict` for ours."""
@@ -146,8 +143,7 @@ def test_rule_that_evicts_later_covers_none_that_evicts_sooner(seconds: int, exp
     new_time = datetime(2026, 1, 31, 12, tzinfo=UTC)
     times = {"new": format_time(new_time), "stored": format_time(new_time + timedelta(seconds=seconds))}
     inventory = held(
-        published(),
-        rule_for({"pool": POOL}, name="stored", effect="NoExecute", timeAdded=times["stored"]),
+        published(), rule_for({"pool": POOL}, name="stored", effect="NoExecute", timeAdded=times["stored"])
     )
     new = rule_for({"pool": POOL}, effect="NoExecute", timeAdded=times["new"])
     assert [code for code in codes(answer(new, inventory)) if code == "DT203"] == expected
@@ -159,56 +155,44 @@ def test_rule_does_not_cover_itself() -> None:
     assert codes(answer(raised, held(published(), raised), stored)) == ["DT204"]
 
 
-@pytest.mark.parametrize(
-    ("stored", "selector", "expected"),
-    [
-        pytest.param([published()], {"driver": DRIVER}, ["DT204"], id="all of its devices"),
-        pytest.param([published()], {"pool": POOL}, ["DT204"], id="all pools that it has"),
-        pytest.param([published()], {"device": "gpu-1"}, [], id="one of two"),
-        pytest.param([published()], {"device": "gpu-0"}, [], id="the first of two"),
-        pytest.param(
-            [published(), make_slice(pool="node-1", meta={"name": "node-1-gpu"})],
-            {"pool": POOL},
-            [],
-            id="one of two pools",
-        ),
-        pytest.param(
+@table(
+    "stored, selector, expected",
+    {
+        "all of its devices": ([published()], {"driver": DRIVER}, ["DT204"]),
+        "all pools that it has": ([published()], {"pool": POOL}, ["DT204"]),
+        "one of two": ([published()], {"device": "gpu-1"}, []),
+        "the first of two": ([published()], {"device": "gpu-0"}, []),
+        "one of two pools": ([published(), make_slice(pool="node-1", meta={"name": "node-1-gpu"})], {"pool": POOL}, []),
+        "both pools": (
             [published(), make_slice(pool="node-1", meta={"name": "node-1-gpu"})],
             {"driver": DRIVER},
             ["DT204"],
-            id="both pools",
         ),
-        pytest.param(
+        "all of one driver, beside another driver": (
             [published(), make_slice(driver="other.example.com", pool="node-1", meta={"name": "other"})],
             {"pool": POOL},
             ["DT204"],
-            id="all of one driver, beside another driver",
         ),
-        pytest.param([published(make_taint())], {"device": "gpu-1"}, ["DT204"], id="the last without a taint"),
-        pytest.param([published(make_taint())], {"device": "gpu-0"}, [], id="one that has a taint already"),
-        pytest.param(
-            [published(make_taint(effect="None"))], {"device": "gpu-1"}, [], id="the other one's taint does nothing"
-        ),
-        pytest.param(
+        "the last without a taint": ([published(make_taint())], {"device": "gpu-1"}, ["DT204"]),
+        "one that has a taint already": ([published(make_taint())], {"device": "gpu-0"}, []),
+        "the other one's taint does nothing": ([published(make_taint(effect="None"))], {"device": "gpu-1"}, []),
+        "the last one that no rule is for": (
             [published(), rule_for({"device": "gpu-0"}, name="stored")],
             {"device": "gpu-1"},
             ["DT204"],
-            id="the last one that no rule is for",
         ),
-        pytest.param(
+        "the other one's rule does nothing": (
             [published(), rule_for({"device": "gpu-0"}, name="stored", effect="None")],
             {"device": "gpu-1"},
             [],
-            id="the other one's rule does nothing",
         ),
-        pytest.param(
+        "beside a rule without selector, which may be for no device": (
             [published(), rule_for(None, name="stored")],
             {"driver": DRIVER},
             ["DT204"],
-            id="beside a rule without selector, which may be for no device",
         ),
-        pytest.param([published()], {"driver": DRIVER, "all": True}, [], id="a field that is not known here"),
-    ],
+        "a field that is not known here": ([published()], {"driver": DRIVER, "all": True}, []),
+    },
 )
 def test_driver_left_without_a_free_device(stored: Iterable[Any], selector: Any, expected: list[str]) -> None:
     found = codes(answer(rule_for(selector), held(*stored)))
@@ -220,38 +204,26 @@ def test_rule_without_effect_leaves_every_device_free() -> None:
 
 
 @pytest.mark.parametrize("make", [make_claim, make_template])
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        pytest.param(KEY, [], id="published in a slice"),
-        pytest.param(OTHER_KEY, [], id="published by a rule"),
-        pytest.param(ELSEWHERE, ["DT202"], id="its name in another domain"),
-        pytest.param(f"{KEY[:-1]}", ["DT202"], id="a letter is missing"),
-        pytest.param(KEY[:-4], ["DT202"], id="as many letters are missing as may be"),
-        pytest.param(KEY[:-5], [], id="one letter more is missing"),
-        pytest.param(f"{KEY}-more", ["DT202"], id="as many letters are added as may be"),
-        pytest.param(f"{KEY}--more", [], id="one letter more is added"),
-        pytest.param(f"{KEY.rpartition('/')[0]}/another-reason", [], id="its domain with another name"),
-        pytest.param("new.example.net/maintenance", [], id="like no other: yet to come"),
-        pytest.param("", [], id="every key"),
-    ],
+@table(
+    "key, expected",
+    {
+        "published in a slice": (KEY, []),
+        "published by a rule": (OTHER_KEY, []),
+        "its name in another domain": (ELSEWHERE, ["DT202"]),
+        "a letter is missing": (f"{KEY[:-1]}", ["DT202"]),
+        "as many letters are missing as may be": (KEY[:-4], ["DT202"]),
+        "one letter more is missing": (KEY[:-5], []),
+        "as many letters are added as may be": (f"{KEY}-more", ["DT202"]),
+        "one letter more is added": (f"{KEY}--more", []),
+        "its domain with another name": (f"{KEY.rpartition('/')[0]}/another-reason", []),
+        "like no other: yet to come": ("new.example.net/maintenance", []),
+        "every key": ("", []),
+    },
 )
 def test_toleration_of_a_key_that_nobody_publishes(make: Any, key: str, expected: list[str]) -> None:
     rule = rule_for({"pool": POOL}, name="stored", key=OTHER_KEY)
     decision = answer(make([make_toleration(key or None)]), held(published(make_taint()), rule))
     assert codes(decision) == expected
-
-
-def test_keys_are_compared_with_published_ones_until_there_are_too_many() -> None:
-    """R3: each comparison costs as much as judging a small claim."""
-    rule = rule_for({"pool": POOL}, name="stored", key=OTHER_KEY)
-    keys = [f"strange-{number}.example.net/{number}" for number in range(40)]
-    requests = [
-        make_request(f"r{at}", [make_toleration(key) for key in part])
-        for at, part in enumerate((keys[:10], [ELSEWHERE], keys[10:20], keys[20:30], keys[30:], [f"{ELSEWHERE}x"]))
-    ]
-    decision = answer(make_claim(requests=requests), held(published(make_taint()), rule))
-    assert codes(decision) == ["DT202"]
 
 
 def claim_for(keys: Iterable[str]) -> Any:
@@ -295,9 +267,7 @@ def test_advice_on_rules_asks_the_budget_for_every_thousand_devices_and_rules(se
     """F7: most of all where another rule keeps every device closed, so that no free one is ever found."""
     pools = [
         make_slice(
-            [make_device(f"d-{device}") for device in range(100)],
-            meta={"name": f"s-{number}"},
-            pool=f"node-{number}",
+            [make_device(f"d-{device}") for device in range(100)], meta={"name": f"s-{number}"}, pool=f"node-{number}"
         )
         for number in range(30)
     ]
@@ -383,13 +353,13 @@ def test_fifty_pairs_of_keys_are_compared(others: int, expected: list[str]) -> N
     assert codes(answer(claim_for([NEAR]), found)) == expected
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        pytest.param("aaaa.com/bcdefghijyz", ["DT202"], id="nine letters in ten"),
-        pytest.param("aaaa.com/bcdefghixyz", [], id="one fewer"),
-        pytest.param("aaaa.com/lkjihgfedcb", [], id="all of them in another order"),
-    ],
+@table(
+    "asked, expected",
+    {
+        "nine letters in ten": ("aaaa.com/bcdefghijyz", ["DT202"]),
+        "one fewer": ("aaaa.com/bcdefghixyz", []),
+        "all of them in another order": ("aaaa.com/lkjihgfedcb", []),
+    },
 )
 def test_keys_are_alike_with_nine_letters_in_ten_in_common(asked: str, expected: list[str]) -> None:
     assert codes(answer(claim_for([asked]), publishing(["aaaa.com/bcdefghijkl"]))) == expected

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import make_context
+from tests.tables import table
 from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import Budget, OutOfTime
@@ -65,17 +66,17 @@ def test_word_that_yaml_reads_as_a_boolean_is_named_in_the_refusal_of_a_config_m
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param("", id="nothing"),
-        pytest.param("a: [", id="no YAML"),
-        pytest.param("[]", id="no object"),
-        pytest.param(GOOD + "---\n" + GOOD, id="two documents"),
-        pytest.param(GOOD + "mode: warn\nmode: off\n", id="a key twice"),
-        pytest.param("a: &a [*a]", id="an alias of itself"),
-        pytest.param("{" * 5000, id="very deep"),
-    ],
+    {
+        "nothing": "",
+        "no YAML": "a: [",
+        "no object": "[]",
+        "two documents": GOOD + "---\n" + GOOD,
+        "a key twice": GOOD + "mode: warn\nmode: off\n",
+        "an alias of itself": "a: &a [*a]",
+        "very deep": "{" * 5000,
+    },
 )
 def test_text_that_is_no_document_is_refused(text: str) -> None:
     decision = judged(config_map({"policy.yaml": text}))
@@ -91,85 +92,68 @@ def test_good_document_passes_and_advice_is_given() -> None:
     assert decision.annotations["decision"] == "warned"
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "denied"),
-    [
-        pytest.param(config_map({"policy.yaml": BAD}), config_map({"policy.yaml": BAD}), False, id="nothing changed"),
-        pytest.param(
-            config_map({"policy.yaml": BAD, "notes": "x"}),
-            config_map({"policy.yaml": BAD}),
-            False,
-            id="another key did",
-        ),
-        pytest.param(config_map({"policy.yaml": BAD}), config_map({"policy.yaml": GOOD}), True, id="it changed"),
-        pytest.param(config_map({"policy.yaml": BAD}), config_map(), True, id="it came"),
-        pytest.param(
-            config_map({"policy.yaml": BAD}), config_map({"candidate.yaml": BAD}), True, id="it was a candidate"
-        ),
-        pytest.param(
+@table(
+    "new, old, denied",
+    {
+        "nothing changed": (config_map({"policy.yaml": BAD}), config_map({"policy.yaml": BAD}), False),
+        "another key did": (config_map({"policy.yaml": BAD, "notes": "x"}), config_map({"policy.yaml": BAD}), False),
+        "it changed": (config_map({"policy.yaml": BAD}), config_map({"policy.yaml": GOOD}), True),
+        "it came": (config_map({"policy.yaml": BAD}), config_map(), True),
+        "it was a candidate": (config_map({"policy.yaml": BAD}), config_map({"candidate.yaml": BAD}), True),
+        "the candidate changed": (
             config_map({"policy.yaml": GOOD, "candidate.yaml": BAD}),
             config_map({"policy.yaml": GOOD, "candidate.yaml": GOOD}),
             True,
-            id="the candidate changed",
         ),
-        pytest.param(
+        "binary data was there before": (
             config_map({"policy.yaml": GOOD}, binaryData={"policy.yaml": "eA=="}),
             config_map({"policy.yaml": GOOD}, binaryData={"policy.yaml": "eA=="}),
             False,
-            id="binary data was there before",
         ),
-    ],
+    },
 )
-def test_what_an_update_left_alone_is_not_judged_again(new: Any, old: Any, denied: bool) -> None:  # noqa: FBT001 -- a table's
+def test_what_an_update_left_alone_is_not_judged_again(new: Any, old: Any, *, denied: bool) -> None:
     assert judged(new, old).allowed is not denied
 
 
-@pytest.mark.parametrize(
-    ("manifest", "expected"),
-    [
-        pytest.param(
+@table(
+    "manifest, expected",
+    {
+        "binary data": (
             config_map({"policy.yaml": GOOD}, binaryData={"candidate.yaml": "eA=="}),
             ["deny FieldValueForbidden binaryData[candidate.yaml]"],
-            id="binary data",
         ),
-        pytest.param(config_map({"policy.yaml": 1}), ["deny FieldValueTypeInvalid data[policy.yaml]"], id="a number"),
-        pytest.param(config_map({"other": "x"}), ["deny FieldValueRequired data[policy.yaml]"], id="no policy"),
-        pytest.param(
-            config_map({"candidate.yaml": GOOD}), ["deny FieldValueRequired data[policy.yaml]"], id="only a candidate"
-        ),
-        pytest.param(config_map(), ["deny FieldValueRequired data[policy.yaml]"], id="no data"),
-        pytest.param(config_map([]), ["deny FieldValueRequired data[policy.yaml]"], id="data that is a list"),
-        pytest.param({}, ["deny FieldValueRequired data[policy.yaml]"], id="nothing at all"),
-        pytest.param(
+        "a number": (config_map({"policy.yaml": 1}), ["deny FieldValueTypeInvalid data[policy.yaml]"]),
+        "no policy": (config_map({"other": "x"}), ["deny FieldValueRequired data[policy.yaml]"]),
+        "only a candidate": (config_map({"candidate.yaml": GOOD}), ["deny FieldValueRequired data[policy.yaml]"]),
+        "no data": (config_map(), ["deny FieldValueRequired data[policy.yaml]"]),
+        "data that is a list": (config_map([]), ["deny FieldValueRequired data[policy.yaml]"]),
+        "nothing at all": ({}, ["deny FieldValueRequired data[policy.yaml]"]),
+        "the policy as binary data": (
             config_map(binaryData={"policy.yaml": "eA=="}),
             ["deny FieldValueForbidden binaryData[policy.yaml]"],
-            id="the policy as binary data",
         ),
-        pytest.param(
-            config_map({"policy.yml": GOOD}), ["deny FieldValueForbidden data[policy.yml]"], id="a misspelt key"
-        ),
-        pytest.param(
+        "a misspelt key": (config_map({"policy.yml": GOOD}), ["deny FieldValueForbidden data[policy.yml]"]),
+        "a misspelt key of binary data": (
             config_map({"notes": "x"}, binaryData={"Policy.YAML": "eA=="}),
             ["deny FieldValueForbidden binaryData[Policy.YAML]"],
-            id="a misspelt key of binary data",
         ),
-    ],
+    },
 )
 def test_config_map_of_another_form(manifest: Any, expected: list[str]) -> None:
     assert told(judged(manifest)) == expected
 
 
-@pytest.mark.parametrize(
-    ("new", "expected"),
-    [
-        pytest.param(config_map({"policy.yml": GOOD}), "deny FieldValueForbidden data[policy.yml]", id="renamed"),
-        pytest.param(config_map({}), "deny FieldValueRequired data[policy.yaml]", id="removed"),
-        pytest.param(
+@table(
+    "new, expected",
+    {
+        "renamed": (config_map({"policy.yml": GOOD}), "deny FieldValueForbidden data[policy.yml]"),
+        "removed": (config_map({}), "deny FieldValueRequired data[policy.yaml]"),
+        "made binary": (
             config_map(binaryData={"policy.yaml": "eA=="}),
             "deny FieldValueForbidden binaryData[policy.yaml]",
-            id="made binary",
         ),
-    ],
+    },
 )
 def test_update_that_loses_the_policy_is_refused(new: Any, expected: str) -> None:
     """F11: stored all the same, it would be a broken policy."""

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW, decoded, make_patch, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import node, tainting
 from webhook.admission.confirmation import (
     Confirmation,
@@ -165,17 +166,13 @@ def test_twice_as_much_is_not_overstated() -> None:
 # --- what it is of -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("judged", "digest"),
-    [
-        pytest.param(
-            rule(node(7), name="gpu-7", key="example.com/broken", value="fan"), "jtiyphmgafxhwbgg", id="a rule"
-        ),
-        pytest.param(
-            rule({}, name="all", evict=True, effect="NoSchedule", added=LONG_AGO), "iht5hyabzqrmt5fz", id="of the past"
-        ),
-        pytest.param(patch(meta={"name": "firmware"}), "yj7lxvltrhrh25nw", id="a patch"),
-    ],
+@table(
+    "judged, digest",
+    {
+        "a rule": (rule(node(7), name="gpu-7", key="example.com/broken", value="fan"), "jtiyphmgafxhwbgg"),
+        "of the past": (rule({}, name="all", evict=True, effect="NoSchedule", added=LONG_AGO), "iht5hyabzqrmt5fz"),
+        "a patch": (patch(meta={"name": "firmware"}), "yj7lxvltrhrh25nw"),
+    },
 )
 def test_digest_is_the_same_in_every_process(judged: Any, digest: str) -> None:
     """The vectors of docs/impact.md: what was printed yesterday must hold tomorrow, and anybody can compute it."""
@@ -252,10 +249,7 @@ def test_taints_of_a_patch_count_in_any_order_and_only_those_that_act() -> None:
     ],
 )
 def test_names_that_a_server_makes_are_confirmed_by_their_prefix(
-    name: str,
-    prefix: str,
-    generated: bool,  # noqa: FBT001 -- a table's
-    names: list[str],
+    name: str, prefix: str, *, generated: bool, names: list[str]
 ) -> None:
     assert [*names_of(ObjectMeta(name=name, generate_name=prefix), generated=generated)] == names
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import table
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.api.field import Finding, Path, Severity, forbidden, invalid
 
@@ -16,18 +17,18 @@ ADVICE = Finding(Severity.WARN, invalid(AT, "x", "is odd"), "DT001")
 SILENT = Finding(Severity.AUDIT, invalid(AT, "x", "is noted"))
 
 
-@pytest.mark.parametrize(
-    ("decision", "allowed", "code"),
-    [
-        pytest.param(ALLOWED, True, 200, id="nothing found"),
-        pytest.param(Decision((ADVICE,)), True, 200, id="advice"),
-        pytest.param(Decision((SILENT,)), True, 200, id="something for the audit log"),
-        pytest.param(Decision((FIELD,)), False, 422, id="a field error"),
-        pytest.param(Decision((POLICY,)), False, 403, id="a rule of the policy"),
-        pytest.param(Decision((POLICY, FIELD, ADVICE)), False, 422, id="both: the object is wrong whoever asks"),
-        pytest.param(Decision((POLICY, ADVICE)), False, 403, id="a rule of the policy beside advice"),
-        pytest.param(Decision(problem="request.uid"), False, 400, id="a request that makes no sense"),
-    ],
+@table(
+    "decision, allowed, code",
+    {
+        "nothing found": (ALLOWED, True, 200),
+        "advice": (Decision((ADVICE,)), True, 200),
+        "something for the audit log": (Decision((SILENT,)), True, 200),
+        "a field error": (Decision((FIELD,)), False, 422),
+        "a rule of the policy": (Decision((POLICY,)), False, 403),
+        "both: the object is wrong whoever asks": (Decision((POLICY, FIELD, ADVICE)), False, 422),
+        "a rule of the policy beside advice": (Decision((POLICY, ADVICE)), False, 403),
+        "a request that makes no sense": (Decision(problem="request.uid"), False, 400),
+    },
 )
 def test_findings_decide(decision: Decision, *, allowed: bool, code: int) -> None:
     assert (decision.allowed, decision.code) == (allowed, code)
@@ -43,20 +44,16 @@ def advice(text: str, code: str | None = "DT001") -> Finding:
     return Finding(Severity.WARN, invalid(AT, "x", text), code)
 
 
-@pytest.mark.parametrize(
-    ("finding", "warning"),
-    [
-        pytest.param(ADVICE, "spec: is odd [DT001]", id="advice is a sentence with its code"),
-        pytest.param(
-            advice("must be y", None), 'spec: Invalid value: "x": must be y', id="a rule turned down says all it knows"
-        ),
-        pytest.param(advice("a\n  b\tc"), "spec: a b c [DT001]", id="a header has one line"),
-        pytest.param(
-            advice("x" * 500), "spec: " + "x" * 239 + "... [DT001]", id="cut to 256 characters, the code is kept"
-        ),
-        pytest.param(advice("x" * 243), "spec: " + "x" * 239 + "... [DT001]", id="a character too many, with the code"),
-        pytest.param(advice("ü" * 242), "spec: " + "ü" * 242 + " [DT001]", id="characters count, not bytes"),
-    ],
+@table(
+    "finding, warning",
+    {
+        "advice is a sentence with its code": (ADVICE, "spec: is odd [DT001]"),
+        "a rule turned down says all it knows": (advice("must be y", None), 'spec: Invalid value: "x": must be y'),
+        "a header has one line": (advice("a\n  b\tc"), "spec: a b c [DT001]"),
+        "cut to 256 characters, the code is kept": (advice("x" * 500), "spec: " + "x" * 239 + "... [DT001]"),
+        "a character too many, with the code": (advice("x" * 243), "spec: " + "x" * 239 + "... [DT001]"),
+        "characters count, not bytes": (advice("ü" * 242), "spec: " + "ü" * 242 + " [DT001]"),
+    },
 )
 def test_warning_is_one_line_of_256_characters_at_most(finding: Finding, warning: str) -> None:
     (text,) = Decision((finding,)).warnings

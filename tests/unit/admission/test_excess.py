@@ -22,6 +22,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.costs import calls_of
+from tests.tables import table
 from tests.unit.admission.crowded import LARGEST, RULES, SHAPES, body_of, decided, policy, reviewed
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import mutate, validate
@@ -75,16 +76,16 @@ def words(decision: Decision) -> list[tuple[str, str | None]]:
 # --- limits come first --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     "manifest",
-    [
-        pytest.param(listed(16, FORBIDDEN), id="seventeen in one list"),
-        pytest.param(listed(28_000, FORBIDDEN), id="28,000 in one list"),
-        pytest.param(make_template([*harmless(100), FORBIDDEN]), id="a template"),
-        pytest.param(make_claim([*harmless(100), FORBIDDEN], version="v1beta1"), id="a flat request of v1beta1"),
-        pytest.param(make_claim([*harmless(100), FORBIDDEN], version="v1beta2"), id="v1beta2"),
-        pytest.param(make_claim(requests=[make_alternatives([], harmless(100))]), id="an alternative"),
-    ],
+    {
+        "seventeen in one list": listed(16, FORBIDDEN),
+        "28,000 in one list": listed(28_000, FORBIDDEN),
+        "a template": make_template([*harmless(100), FORBIDDEN]),
+        "a flat request of v1beta1": make_claim([*harmless(100), FORBIDDEN], version="v1beta1"),
+        "v1beta2": make_claim([*harmless(100), FORBIDDEN], version="v1beta2"),
+        "an alternative": make_claim(requests=[make_alternatives([], harmless(100))]),
+    },
 )
 def test_list_beyond_the_documented_limit_is_refused_for_that_alone(manifest: Any) -> None:
     decision = judged(manifest, NO_XID, documentedRules="enforce")
@@ -185,27 +186,24 @@ def test_default_that_denies_refuses_what_is_not_judged() -> None:
     ) == [("deny", NOT_JUDGED)]
 
 
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
-        pytest.param([], [], id="no rule at all says nothing"),
-        pytest.param([make_entry("hm", "warn", {"deviceClasses": ["x"]})], [("warn", NOT_JUDGED)], id="no rule denies"),
-        pytest.param(
+@table(
+    "rules, expected",
+    {
+        "no rule at all says nothing": ([], []),
+        "no rule denies": ([make_entry("hm", "warn", {"deviceClasses": ["x"]})], [("warn", NOT_JUDGED)]),
+        "the deny is for another namespace": (
             [make_entry("hm", "deny", {"namespaces": {"names": ["other"]}})],
             [("warn", NOT_JUDGED)],
-            id="the deny is for another namespace",
         ),
-        pytest.param(
+        "an allow decides before any deny": (
             [make_entry("admin", "allow", {"requesters": {"users": ["jane"]}}), NO_XID],
             [("warn", NOT_JUDGED)],
-            id="an allow decides before any deny",
         ),
-        pytest.param(
+        "an allow on tolerations does not": (
             [make_entry("keys", "allow", {"tolerations": {"keys": ["*"]}}), NO_XID],
             [("deny", NOT_JUDGED)],
-            id="an allow on tolerations does not",
         ),
-    ],
+    },
 )
 def test_what_is_not_judged_is_refused_where_a_rule_could_refuse_it(rules: Any, expected: Any) -> None:
     assert words(judged(listed(100), *rules)) == expected
@@ -296,7 +294,7 @@ def test_allocation_sent_with_an_object_is_not_read_where_it_is_large() -> None:
     ],
 )
 @pytest.mark.parametrize("of_template", [True, False])
-def test_object_within_the_limits_has_no_excess(manifest: Any, of_template: bool) -> None:  # noqa: FBT001 -- a table's
+def test_object_within_the_limits_has_no_excess(manifest: Any, *, of_template: bool) -> None:
     assert excess_of(manifest, of_template=of_template) is None
 
 
@@ -306,11 +304,7 @@ def test_object_within_the_limits_has_no_excess(manifest: Any, of_template: bool
     ids=["null", "a number", "without content", "as long as documented"],
 )
 @pytest.mark.parametrize("of_template", [True, False])
-def test_request_behind_one_within_the_limits_is_looked_at(
-    before: Any,
-    tolerations: int,
-    of_template: bool,  # noqa: FBT001 -- a table's
-) -> None:
+def test_request_behind_one_within_the_limits_is_looked_at(before: Any, tolerations: int, *, of_template: bool) -> None:
     make = make_template if of_template else make_claim
     excess = excess_of(make(requests=[before, make_request("long", harmless(17))]), of_template=of_template)
     assert excess is not None
@@ -411,27 +405,24 @@ def test_more_requests_than_the_reader_takes_are_not_looked_at() -> None:
     assert (refused.kept, refused.crowded, refused.cut) == (claim, (), False)
 
 
-@pytest.mark.parametrize(
-    ("within", "beyond"),
-    [
-        pytest.param(
+@table(
+    "within, beyond",
+    {
+        "requests": (
             make_claim(requests=[make_request(f"r{at}", harmless(16)) for at in range(32)]),
             make_claim(requests=[make_request(f"r{at}", harmless(16)) for at in range(33)]),
-            id="requests",
         ),
-        pytest.param(spread(1, 8, 16), spread(1, 9, 16), id="alternatives"),
-        pytest.param(spread(2, 2, 16), spread(2, 2, 16, FORBIDDEN), id="tolerations of an alternative"),
-        pytest.param(
+        "alternatives": (spread(1, 8, 16), spread(1, 9, 16)),
+        "tolerations of an alternative": (spread(2, 2, 16), spread(2, 2, 16, FORBIDDEN)),
+        "results": (
             make_claim(status=make_status(*[make_result()] * 32)),
             make_claim(status=make_status(*[make_result()] * 33)),
-            id="results",
         ),
-        pytest.param(
+        "tolerations of a result": (
             make_claim(status=make_status(make_result(harmless(16)))),
             make_claim(status=make_status(make_result(), make_result(harmless(17)))),
-            id="tolerations of a result",
         ),
-    ],
+    },
 )
 def test_excess_begins_beyond_the_documented_limits(within: Any, beyond: Any) -> None:
     assert excess_of(within, of_template=False) is None

@@ -31,7 +31,7 @@ def annotated(*, template: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("template", [True, False], ids=["put into the template", "and the template's removed"])
-def test_forged_annotation_hides_no_pod(template: bool) -> None:  # noqa: FBT001 -- an id says which
+def test_forged_annotation_hides_no_pod(*, template: bool) -> None:
     decision = ask(tainting(), cluster=inventory_of(*map(held, annotated(template=template))), impact=allowing(pods=50))
     assert over(decision) == ["limit:pods"]
     assert "hits 0 devices, 60 pods in 1 namespace" in refusals(decision)[0]

@@ -154,9 +154,6 @@ def test_softened_rule_has_the_gangs_in_the_audit_log() -> None:
     assert " gangs=1 gangPods=4 gangSize=32 " in decision.annotations["impact"]
 
 
-# --- words --------------------------------------------------------------------------------------
-
-
 def breaking(*gangs: tuple[str, int, int], companions: int = 0) -> Impact:
     found = tuple(BrokenGang(Gang("JobSet", "ml", name), evicted, pods) for name, evicted, pods in gangs)
     return Impact(gangs=found, companions=frozenset(map(str, range(companions))))

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, NOW, decoded
-from tests.unit.admission.guarding import (
-    NOWHERE,
-    UNKNOWN,
-    ask,
-    fleet,
-    node,
-    over,
-    refusals,
-    tainting,
-    text_in,
-    told,
-)
+from tests.tables import table
+from tests.unit.admission.guarding import NOWHERE, UNKNOWN, ask, fleet, node, over, refusals, tainting, text_in, told
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.servers import facts_of
@@ -38,8 +28,6 @@ from webhook.policy.model import (
 )
 
 LONG_AGO = NOW - timedelta(hours=2)
-AN_HOUR_AGO = "2026-06-01T11:00:00Z"
-IN_AN_HOUR = "2026-06-01T13:00:00Z"
 CAREFUL = "oncall"
 
 
@@ -118,25 +106,20 @@ EMPTY, UNJUDGED, MISSING = "empty-selector", "unknown-selector", "no-selector"
         ("None", False, False),
     ],
 )
-@pytest.mark.parametrize(
-    ("selector", "reason"),
-    [
-        pytest.param({}, EMPTY, id="empty"),
-        pytest.param(None, MISSING, id="missing"),
-        pytest.param({"all": True}, UNJUDGED, id="unknown field"),
-        pytest.param({**node(0), "orDriver": "b"}, UNJUDGED, id="R8: unknown field beside known ones"),
-        pytest.param({"deviceClassName": "gpu"}, UNJUDGED, id="class"),
-        pytest.param({"selectors": [{"cel": {"expression": "false"}}]}, UNJUDGED, id="CEL"),
-    ],
+@table(
+    "selector, reason",
+    {
+        "empty": ({}, EMPTY),
+        "missing": (None, MISSING),
+        "unknown field": ({"all": True}, UNJUDGED),
+        "R8: unknown field beside known ones": ({**node(0), "orDriver": "b"}, UNJUDGED),
+        "class": ({"deviceClassName": "gpu"}, UNJUDGED),
+        "CEL": ({"selectors": [{"cel": {"expression": "false"}}]}, UNJUDGED),
+    },
 )
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
 def test_selector_that_nothing_narrows_is_always_too_much(
-    selector: Any,
-    reason: str,
-    effect: str,
-    evict: bool,  # noqa: FBT001 -- a table's
-    wide: bool,  # noqa: FBT001 -- a table's
-    version: str,
+    selector: Any, reason: str, effect: str, *, evict: bool, wide: bool, version: str
 ) -> None:
     rule = tainting(selector, effect, evict=evict, version=version)
     decision = ask(rule, impact=limits())
@@ -289,22 +272,20 @@ def test_each_limit_is_a_number_or_a_share_of_what_there_is(numbers: Any, reason
 
 def test_pod_with_two_devices_is_one_pod() -> None:
     cluster = inventory_of(
-        pool_slice("gpu-0", "gpu-1"),
-        claim("a", on("gpu-0"), users=["u"]),
-        claim("b", on("gpu-1"), users=["u"]),
+        pool_slice("gpu-0", "gpu-1"), claim("a", on("gpu-0"), users=["u"]), claim("b", on("gpu-1"), users=["u"])
     )
     assert over(ask(tainting(), cluster=cluster, impact=at_most(pods=1, claims=1))) == ["limit:claims"]
 
 
-@pytest.mark.parametrize(
-    ("rule", "user", "reasons"),
-    [
-        pytest.param(tainting(), "jane", ["limit:pods"], id="nothing fits but the last"),
-        pytest.param(tainting(), "system:serviceaccount:health:operator", [], id="requester"),
-        pytest.param(tainting(key="maint.example.com/window"), "jane", [], id="key"),
-        pytest.param(tainting(effect="NoSchedule"), "jane", ["limit:devices"], id="effect"),
-        pytest.param(tainting(effect="NoSchedule", evict=True), "jane", ["limit:pods"], id="effective effect"),
-    ],
+@table(
+    "rule, user, reasons",
+    {
+        "nothing fits but the last": (tainting(), "jane", ["limit:pods"]),
+        "requester": (tainting(), "system:serviceaccount:health:operator", []),
+        "key": (tainting(key="maint.example.com/window"), "jane", []),
+        "effect": (tainting(effect="NoSchedule"), "jane", ["limit:devices"]),
+        "effective effect": (tainting(effect="NoSchedule", evict=True), "jane", ["limit:pods"]),
+    },
 )
 def test_first_limits_that_match_requester_and_taint_hold(rule: Any, user: str, reasons: list[str]) -> None:
     settings = limits(
@@ -335,17 +316,17 @@ def test_tolerating_pods_are_not_counted_unless_for_some_time_only() -> None:
 BY_LABEL = NamespaceMatch(labels=(("tier", "system"),))
 
 
-@pytest.mark.parametrize(
-    ("match", "namespaces", "reasons"),
-    [
-        pytest.param(NamespaceMatch(names=("m*",)), {}, ["protected"], id="by name"),
-        pytest.param(NamespaceMatch(names=("kube-system",)), {}, [], id="another name"),
-        pytest.param(BY_LABEL, {"ml": {"tier": "system"}}, ["protected"], id="by label"),
-        pytest.param(BY_LABEL, {"ml": {"tier": "user"}}, [], id="another label"),
-        pytest.param(BY_LABEL, {"ml": {}}, [], id="no label"),
-        pytest.param(BY_LABEL, {}, ["protected"], id="labels not known"),
-        pytest.param(NamespaceMatch(names=("*",), except_names=("ml",)), {}, [], id="an exception"),
-    ],
+@table(
+    "match, namespaces, reasons",
+    {
+        "by name": (NamespaceMatch(names=("m*",)), {}, ["protected"]),
+        "another name": (NamespaceMatch(names=("kube-system",)), {}, []),
+        "by label": (BY_LABEL, {"ml": {"tier": "system"}}, ["protected"]),
+        "another label": (BY_LABEL, {"ml": {"tier": "user"}}, []),
+        "no label": (BY_LABEL, {"ml": {}}, []),
+        "labels not known": (BY_LABEL, {}, ["protected"]),
+        "an exception": (NamespaceMatch(names=("*",), except_names=("ml",)), {}, []),
+    },
 )
 def test_pod_in_a_protected_namespace_is_too_much(match: Any, namespaces: Any, reasons: list[str]) -> None:
     settings = ImpactSettings(protected_namespaces=match)
@@ -420,31 +401,28 @@ def test_first_of_several_half_published_pools_is_named() -> None:
     assert ("warn", f"devices are not all counted: 3 pools half published, as {DRIVER}/node-1") in told(warned)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "reason", "text", "warning"),
-    [
-        pytest.param(
+@table(
+    "cluster, reason, text, warning",
+    {
+        "half published pool": (
             HALF_PUBLISHED,
             "incomplete",
             f"hits 1 device, 1 pod in 1 namespace: pool {DRIVER}/node-0 is being published, so devices are not all",
             f"devices are not all counted: 1 pool half published, as {DRIVER}/node-0",
-            id="half published pool",
         ),
-        pytest.param(
+        "PodGroups": (
             PODS_UNKNOWN,
             "pod-groups",
             "hits 1 device, 0 pods in 1 namespace: 2 PodGroups of unknown size use such devices;",
             "in use by 2 PodGroups of unknown size",
-            id="PodGroups",
         ),
-        pytest.param(
+        "a PodGroup": (
             ONE_GROUP,
             "pod-groups",
             "hits 1 device, 0 pods in 1 namespace: 1 PodGroup of unknown size uses such devices;",
             "in use by 1 PodGroup of unknown size",
-            id="a PodGroup",
         ),
-    ],
+    },
 )
 def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning: str) -> None:
     refused = ask(tainting(), cluster=cluster)

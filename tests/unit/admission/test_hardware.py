@@ -21,6 +21,7 @@ from tests.builders import (
     make_status,
     make_taint,
 )
+from tests.tables import table
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.chain import validate
 from webhook.admission.context import Budget
@@ -89,13 +90,7 @@ def test_rule_on_a_full_device_names_the_pods_on_its_partitions(effect: str) -> 
     assert decision.annotations["impact"].endswith(" podGroups=0 siblings=4 siblingPods=3")
 
 
-@pytest.mark.parametrize(
-    "new",
-    [
-        pytest.param(rule(driver=DRIVER), id="the whole driver"),
-        pytest.param(rule(driver=DRIVER, device="gpu-7"), id="no device"),
-    ],
-)
+@table("new", {"the whole driver": rule(driver=DRIVER), "no device": rule(driver=DRIVER, device="gpu-7")})
 def test_nothing_is_said_where_no_sibling_stays(new: Any) -> None:
     decision = answer(new, held(gpu(), *users()))
     assert sibling_texts(decision, "DT205") == []
@@ -145,36 +140,29 @@ def test_lint_and_guard_stop_in_time() -> None:
     assert lint < lint_alone, "siblings are looked for once"
 
 
-# --- the text ------------------------------------------------------------------------------------
-
-
 def part(number: int, pods: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Sibling:
     return Sibling(DRIVER, "node-0", f"mig-{number}", (), pods, groups)
 
 
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        pytest.param((), "", id="none"),
-        pytest.param((part(0),), "1 other device of the same hardware stays in service; no pod uses it", id="one"),
-        pytest.param(
-            (part(0), part(1)), "2 other devices of the same hardware stay in service; no pod uses them", id="two"
-        ),
-        pytest.param(
-            (part(0, ("ml/a",)),), "1 other device of the same hardware stays in service, in use by pod ml/a", id="used"
-        ),
-        pytest.param(
+@table(
+    "parts, text",
+    {
+        "none": ((), ""),
+        "one": ((part(0),), "1 other device of the same hardware stays in service; no pod uses it"),
+        "two": ((part(0), part(1)), "2 other devices of the same hardware stay in service; no pod uses them"),
+        "used": ((part(0, ("ml/a",)),), "1 other device of the same hardware stays in service, in use by pod ml/a"),
+        "pods and a PodGroup": (
             (part(0, ("ml/b", "ml/a")), part(1, ("ml/a",), ("ml/g",)), part(2)),
-            "3 other devices of the same hardware stay in service, "
-            "2 of them in use by pods ml/a, ml/b and PodGroup ml/g",
-            id="pods and a PodGroup",
+            (
+                "3 other devices of the same hardware stay in service, "
+                "2 of them in use by pods ml/a, ml/b and PodGroup ml/g"
+            ),
         ),
-        pytest.param(
+        "PodGroups": (
             (part(0, (), ("ml/g", "ml/h")),),
             "1 other device of the same hardware stays in service, in use by PodGroups ml/g, ml/h",
-            id="PodGroups",
         ),
-    ],
+    },
 )
 def test_siblings_in_words(parts: tuple[Sibling, ...], text: str) -> None:
     assert siblings_text(Siblings(parts)) == text

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import decoded
+from tests.tables import table
 from tests.unit.admission.guarding import tainting
 from webhook.admission.impact_text import (
     annotation_of,
@@ -50,10 +51,7 @@ def figures(impact: Impact, rule: Any = None, *, in_tree: bool = True) -> list[s
         (impact_of((0, 2), (300, 1)), "evicts 3 pods in 1 namespace: 2 at once, 1 after 5 min"),
         (impact_of((90, 2)), "evicts 2 pods in 1 namespace: 0 at once, 2 after 90 s"),
         (impact_of((0, 1), (5, 2), (86400, 3)), "evicts 6 pods in 1 namespace: 1 at once, 5 after 5 s to 1 d"),
-        (
-            impact_of((0, 1), (5, 2), (60, 1), (86400, 3)),
-            "evicts 7 pods in 1 namespace: 1 at once, 6 after 5 s to 1 d",
-        ),
+        (impact_of((0, 1), (5, 2), (60, 1), (86400, 3)), "evicts 7 pods in 1 namespace: 1 at once, 6 after 5 s to 1 d"),
         (impact_of((7200, 1)), "evicts 1 pod in 1 namespace: 0 at once, 1 after 2 h"),
     ],
 )
@@ -61,14 +59,14 @@ def test_waves(impact: Impact, text: str) -> None:
     assert figures(impact) == [f"selects 4 devices in 2 pools; {text}"]
 
 
-@pytest.mark.parametrize(
-    ("impact", "shown"),
-    [
-        pytest.param(Impact(), False, id="nothing"),
-        pytest.param(Impact(devices=1, pools=1, drivers=1), True, id="a device that is not allocated"),
-        pytest.param(Impact(allocated=1), True, id="a device that is allocated, though not published"),
-        pytest.param(Impact(incomplete_pools=(("gpu.example.com", "p"),)), True, id="a pool that is being published"),
-    ],
+@table(
+    "impact, shown",
+    {
+        "nothing": (Impact(), False),
+        "a device that is not allocated": (Impact(devices=1, pools=1, drivers=1), True),
+        "a device that is allocated, though not published": (Impact(allocated=1), True),
+        "a pool that is being published": (Impact(incomplete_pools=(("gpu.example.com", "p"),)), True),
+    },
 )
 def test_figures_are_of_something(impact: Impact, *, shown: bool) -> None:
     assert bool(figures(impact)) is shown
@@ -167,7 +165,7 @@ def test_annotation_has_every_figure_by_name() -> None:
         (["limit:devices,pods", "backdated"], ("limit:devices", "limit:pods", "backdated")),
     ],
 )
-def test_what_the_audit_log_says_can_be_read_again(over: list[str], reasons: tuple[str, ...], acts: bool) -> None:  # noqa: FBT001 -- a table's column
+def test_what_the_audit_log_says_can_be_read_again(over: list[str], reasons: tuple[str, ...], *, acts: bool) -> None:
     impact = impact_of((0, 2), (9, 1), tolerating=uids(3, "t"))
     text = annotation_of(impact, acts=acts, over=over)
     read = measured_in(text)

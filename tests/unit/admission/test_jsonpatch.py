@@ -4,49 +4,43 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from webhook.admission.decision import REMOVED, Pointer, apply_patch, escape, patch_for, render
 
 
-@pytest.mark.parametrize(
-    ("document", "edits", "operations"),
-    [
-        pytest.param({"a": {}}, [(("a", "b"), 1)], [("add", "/a/b", 1)], id="a field of an object"),
-        pytest.param({"a": 1}, [(("a",), 2)], [("add", "/a", 2)], id="what is there is replaced by add"),
-        pytest.param(
+@table(
+    "document, edits, operations",
+    {
+        "a field of an object": ({"a": {}}, [(("a", "b"), 1)], [("add", "/a/b", 1)]),
+        "what is there is replaced by add": ({"a": 1}, [(("a",), 2)], [("add", "/a", 2)]),
+        "missing parents are made": (
             {},
             [(("a", "b", "c"), 1)],
             [("add", "/a", {}), ("add", "/a/b", {}), ("add", "/a/b/c", 1)],
-            id="missing parents are made",
         ),
-        pytest.param(
-            {"a": None}, [(("a", "b"), 1)], [("add", "/a", {}), ("add", "/a/b", 1)], id="null parents are made as well"
-        ),
-        pytest.param(
+        "null parents are made as well": ({"a": None}, [(("a", "b"), 1)], [("add", "/a", {}), ("add", "/a/b", 1)]),
+        "a parent is made once": (
             {},
             [(("a", "b"), 1), (("a", "c"), 2)],
             [("add", "/a", {}), ("add", "/a/b", 1), ("add", "/a/c", 2)],
-            id="a parent is made once",
         ),
-        pytest.param(
+        "through lists": (
             {"a": [{}, {"b": 1}]},
             [(("a", 1, "b"), 2), (("a", 0, "b"), 3)],
             [("add", "/a/1/b", 2), ("add", "/a/0/b", 3)],
-            id="through lists",
         ),
-        pytest.param(
+        "a null entry is replaced, as add would insert": (
             {"a": [1, None, 2]},
             [(("a", 1, "b"), 3)],
             [("replace", "/a/1", {}), ("add", "/a/1/b", 3)],
-            id="a null entry is replaced, as add would insert",
         ),
-        pytest.param(
+        "slashes and tildes are escaped": (
             {"a": {"x/y": {}, "~": {}}},
             [(("a", "x/y", "z"), 1), (("a", "~", "~1"), 2)],
             [("add", "/a/x~1y/z", 1), ("add", "/a/~0/~01", 2)],
-            id="slashes and tildes are escaped",
         ),
-        pytest.param({"a": 1}, [], [], id="nothing to do"),
-    ],
+        "nothing to do": ({"a": 1}, [], []),
+    },
 )
 def test_patch_sets_each_pointer(document: Any, edits: list[tuple[Pointer, Any]], operations: list[Any]) -> None:
     expected = tuple({"op": op, "path": path, "value": value} for op, path, value in operations)

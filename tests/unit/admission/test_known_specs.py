@@ -23,6 +23,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.costs import calls_of
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.admission.chain import mutate, validate
 from webhook.admission.decision import apply_patch
@@ -90,14 +91,14 @@ def test_spec_of_128_objects_and_lists_is_known(text: bytes, count: int, *, is_k
     assert (KnownSpecs(of_template=False).get(text) is not None) is is_known
 
 
-@pytest.mark.parametrize(
+@table(
     "spec",
-    [
-        pytest.param({"devices": 1}, id="a wrong type"),
-        pytest.param(spec_of(make_claim([make_toleration()] * 17)), id="more tolerations than documented"),
-        pytest.param(spec_of(make_claim(requests=[make_request()] * 33)), id="more requests than documented"),
-        pytest.param("spec", id="no object"),
-    ],
+    {
+        "a wrong type": {"devices": 1},
+        "more tolerations than documented": spec_of(make_claim([make_toleration()] * 17)),
+        "more requests than documented": spec_of(make_claim(requests=[make_request()] * 33)),
+        "no object": "spec",
+    },
 )
 def test_spec_with_a_fault_that_reading_finds_is_read_with_the_object(spec: Any) -> None:
     assert known(spec) is None
@@ -125,14 +126,14 @@ def test_classes_are_those_of_requests_and_alternatives_in_order() -> None:
     assert found.classes == ("first", "choice-0", "choice-1", "last")
 
 
-@pytest.mark.parametrize(
-    ("toleration", "quiet"),
-    [
-        pytest.param(make_toleration(), True, id="right"),
-        pytest.param(make_toleration(operator="Like"), False, id="a field error"),
-        pytest.param(make_toleration(key="", operator="Equal"), False, id="against the documents"),
-        pytest.param(make_toleration(effect=None), False, id="advice"),
-    ],
+@table(
+    "toleration, quiet",
+    {
+        "right": (make_toleration(), True),
+        "a field error": (make_toleration(operator="Like"), False),
+        "against the documents": (make_toleration(key="", operator="Equal"), False),
+        "advice": (make_toleration(effect=None), False),
+    },
 )
 @pytest.mark.parametrize("of_template", [False, True])
 def test_spec_is_quiet_if_no_check_has_anything_to_say(toleration: Any, *, of_template: bool, quiet: bool) -> None:
@@ -161,15 +162,15 @@ def test_review_costs_the_same_in_each_release_that_judges_tolerations_alike(eff
 # --- in reviews ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_known"),
-    [
-        pytest.param({}, True, id="a claim"),
-        pytest.param({"status": {}}, False, id="with a status"),
-        pytest.param({"status": None}, False, id="with no status but its name"),
-        pytest.param({"other": 1}, False, id="with a field that no release has"),
-        pytest.param({"spec": None}, True, id="with an empty spec"),
-    ],
+@table(
+    "changes, is_known",
+    {
+        "a claim": ({}, True),
+        "with a status": ({"status": {}}, False),
+        "with no status but its name": ({"status": None}, False),
+        "with a field that no release has": ({"other": 1}, False),
+        "with an empty spec": ({"spec": None}, True),
+    },
 )
 def test_spec_of_a_claim_is_known_unless_the_object_has_more(changes: dict[str, Any], *, is_known: bool) -> None:
     manifest = make_claim([make_toleration()]) | changes
@@ -200,19 +201,6 @@ def test_of_a_review_of_another_resource_nothing_is_known() -> None:
     assert decode_review(encoded(review)).known is not None
     review["request"]["resource"]["resource"] = "resourceslices"
     assert decode_review(encoded(review)).known is None
-
-
-def test_older_release_judges_a_spec_that_the_newest_finds_right() -> None:
-    request = make_admission_request(make_claim([make_toleration(effect="None")]))
-    assert request.known is not None
-    answers = [validate(request, make_context(release=RELEASES[minor])).allowed for minor in (34, 37)]
-    assert answers == [False, True]
-
-
-def test_name_of_a_known_claim_is_judged_all_the_same() -> None:
-    request = make_admission_request(make_claim([make_toleration()], meta=make_meta("No Name")))
-    assert request.known is not None
-    assert [finding.error.field for finding in validate(request, make_context()).findings] == ["metadata.name"]
 
 
 def test_status_of_a_claim_that_is_created_is_not_judged_by_its_name() -> None:
@@ -312,22 +300,17 @@ def settled(judge: Any, names: Any = GPU, **options: Any) -> bool:
     return request.known.settled(judge.scoped(scope, context.now), drivers) is not None
 
 
-def test_ruling_that_allows_everything_is_kept() -> None:
-    assert settled(judge_of(make_entry("no-nics", "deny", {"drivers": ["nic.example.com"]})))
-
-
-@pytest.mark.parametrize(
+@table(
     "entry",
-    [
-        pytest.param(make_entry("refused", "deny"), id="a refusal"),
-        pytest.param(make_entry("noted", "audit"), id="a note"),
-        pytest.param(make_entry("asks", "deny", {"when": "claim.name == 'other'"}), id="an expression"),
-        pytest.param(
-            make_entry("asks", "deny", {"when": "claim.name == 'other'"}, subject="request"),
-            id="an expression about requests",
+    {
+        "a refusal": make_entry("refused", "deny"),
+        "a note": make_entry("noted", "audit"),
+        "an expression": make_entry("asks", "deny", {"when": "claim.name == 'other'"}),
+        "an expression about requests": make_entry(
+            "asks", "deny", {"when": "claim.name == 'other'"}, subject="request"
         ),
-        pytest.param(make_entry("noted", "audit", subject="request"), id="a note about requests"),
-    ],
+        "a note about requests": make_entry("noted", "audit", subject="request"),
+    },
 )
 def test_ruling_that_says_something_or_asks_an_expression_is_not_kept(entry: Any) -> None:
     assert not settled(judge_of(entry))

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, allowing, told
 from tests.unit.admission.patch_guarding import evicting
 from tests.unit.admission.test_written_rules import (
@@ -36,36 +37,32 @@ NOT_NAMED: Final = "its name is none for this taint and selector of firmware"
 NOT_ONE: Final = "its label and its controller do not name the same patch or rule"
 
 
-@pytest.mark.parametrize(
-    ("rule", "fault"),
-    [
-        pytest.param(written(), NOT_NAMED, id="a name of its own"),
-        pytest.param(genuine(taint=make_taint(effect="None"), of=evicting()), NOT_NAMED, id="another effect"),
-        pytest.param(genuine({"driver": DRIVER}, of_selector=GPU_0), NOT_NAMED, id="more devices"),
-        pytest.param(genuine(ownerReferences=[]), NOT_ONE, id="a label alone"),
-        pytest.param(genuine(labels={}), NOT_ONE, id="an owner reference alone"),
-        pytest.param(genuine(labels={HARDWARE_LABEL: UID}), NOT_ONE, id="a label of another sort"),
-        pytest.param(
+@table(
+    "rule, fault",
+    {
+        "a name of its own": (written(), NOT_NAMED),
+        "another effect": (genuine(taint=make_taint(effect="None"), of=evicting()), NOT_NAMED),
+        "more devices": (genuine({"driver": DRIVER}, of_selector=GPU_0), NOT_NAMED),
+        "a label alone": (genuine(ownerReferences=[]), NOT_ONE),
+        "an owner reference alone": (genuine(labels={}), NOT_ONE),
+        "a label of another sort": (genuine(labels={HARDWARE_LABEL: UID}), NOT_ONE),
+        "no such patch": (
             genuine(ownerReferences=[owner("other")], labels={PATCH_LABEL: "other"}),
             "there is no ResourceSlicePatch firmware with that UID",
-            id="no such patch",
         ),
-        pytest.param(
+        "a taint that the patch does not have": (
             genuine(taint=make_taint(effect="None")),
             f"patch firmware has no taint {KEY}:None",
-            id="a taint that the patch does not have",
         ),
-        pytest.param(
+        "devices that the patch does not select": (
             genuine({"driver": DRIVER, "device": "gpu-1"}),
             f"device {DRIVER}/node-0/gpu-1 {LEFT_OUT}",
-            id="devices that the patch does not select",
         ),
-        pytest.param(
+        "no such rule": (
             genuine(kind="DeviceTaintRule", labels={HARDWARE_LABEL: UID}),
             "there is no DeviceTaintRule firmware with that UID",
-            id="no such rule",
         ),
-    ],
+    },
 )
 @pytest.mark.parametrize("account", [ACCOUNT, ""])
 def test_marks_on_a_rule_that_the_controller_would_not_write_are_refused(rule: Any, fault: str, account: str) -> None:
@@ -106,20 +103,18 @@ FORGED_REASONS: Final = (
 DEGRADED: Final = reaction_rule_name(DeviceId(DRIVER, "node-0", "gpu-0"))
 
 
-@pytest.mark.parametrize(
-    ("meta", "effect", "refused"),
-    [
-        pytest.param({"name": "a", "annotations": {REASONS: "{}"}}, "NoSchedule", True, id="reasons"),
-        pytest.param({"name": "a"}, "NoSchedule", True, id="a label"),
-        pytest.param({"name": "a", "labels": {REACTION: "no"}}, "NoSchedule", False, id="another label"),
-        pytest.param({"name": DEGRADED, "annotations": {REASONS: "{}"}}, "None", True, id="the name and effect None"),
-        pytest.param({"name": DEGRADED, "annotations": {REASONS: "{}"}}, "NoSchedule", False, id="as a reaction does"),
-    ],
+@table(
+    "meta, effect, refused",
+    {
+        "reasons": ({"name": "a", "annotations": {REASONS: "{}"}}, "NoSchedule", True),
+        "a label": ({"name": "a"}, "NoSchedule", True),
+        "another label": ({"name": "a", "labels": {REACTION: "no"}}, "NoSchedule", False),
+        "the name and effect None": ({"name": DEGRADED, "annotations": {REASONS: "{}"}}, "None", True),
+        "as a reaction does": ({"name": DEGRADED, "annotations": {REASONS: "{}"}}, "NoSchedule", False),
+    },
 )
 def test_marks_of_reactions_on_rules_that_no_reaction_would_write_are_refused(
-    meta: dict[str, Any],
-    effect: str,
-    refused: bool,  # noqa: FBT001 -- pytest fills it
+    meta: dict[str, Any], effect: str, *, refused: bool
 ) -> None:
     rule = degraded(effect, **meta)
     for options in ({"patch_account": ACCOUNT}, {"patch_account": ""}):

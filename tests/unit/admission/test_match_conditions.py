@@ -16,6 +16,7 @@ from msgspec import structs
 from tests.builders import kind_of, make_admission_request, make_context, make_patch, make_rule
 from tests.cases.corpus import cases
 from tests.match_conditions import asked, entries, holds, with_meta
+from tests.tables import table
 from tests.unit.admission.guarding import fleet
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.chain import mutate, validate
@@ -188,9 +189,7 @@ def test_what_the_code_would_judge_is_sent_to_it_when_it_is_created(kind: GroupV
 @pytest.mark.parametrize("every", [STRIDE, pytest.param(1, marks=pytest.mark.whole)], ids=["a few", "all"])
 @pytest.mark.parametrize("going", [False, True], ids=["living", "being deleted"])
 def test_r1_what_the_code_would_judge_is_sent_to_it_when_annotations_change(
-    kind: GroupVersionKind,
-    every: int,
-    going: bool,  # noqa: FBT001 -- a table's
+    kind: GroupVersionKind, every: int, *, going: bool
 ) -> None:
     changes = (
         (stored(each, after, going=going), stored(each, before, going=going))
@@ -220,24 +219,22 @@ def test_what_the_code_would_judge_is_sent_to_it_when_a_spec_changes_during_dele
 
 
 @every_kind
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param({}, {"labels": {"a": "b"}}, id="a label"),
-        pytest.param({}, {"finalizers": None}, id="the last finalizer"),
-        pytest.param({}, {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}, id="applied"),
-        pytest.param({"annotations": {"example.com/a": "b"}}, {"annotations": None}, id="annotations of others"),
-        pytest.param(
+@table(
+    "before, after",
+    {
+        "a label": ({}, {"labels": {"a": "b"}}),
+        "the last finalizer": ({}, {"finalizers": None}),
+        "applied": ({}, {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}),
+        "annotations of others": ({"annotations": {"example.com/a": "b"}}, {"annotations": None}),
+        "the last finalizer of a rule that evicts": (
             {"annotations": {"devicetaint.io/evict": "true"}},
             {"annotations": {"devicetaint.io/evict": "true"}, "finalizers": None},
-            id="the last finalizer of a rule that evicts",
         ),
-        pytest.param(
+        "annotations of others beside ours": (
             {"annotations": {"devicetaint.io/evict": "true", "example.com/a": "b"}},
             {"annotations": {"example.com/a": "c", "devicetaint.io/evict": "true"}},
-            id="annotations of others beside ours",
         ),
-    ],
+    },
 )
 def test_clean_up_is_sent_to_nobody(kind: GroupVersionKind, before: Json, after: Json) -> None:
     value = stored(CORPUS[kind][0], going=True)
@@ -281,10 +278,7 @@ def test_no_other_condition_goes_by_the_account() -> None:
 @pytest.mark.parametrize("going", [False, True], ids=["living", "being deleted"])
 @pytest.mark.parametrize("spec", [make_rule()["spec"], make_rule(selector={})["spec"]], ids=["as it was", "wider"])
 def test_r1_the_fallback_and_the_webhook_are_asked_about_the_same_changes_of_a_rule(
-    before: Json | None,
-    after: Json | None,
-    going: bool,  # noqa: FBT001 -- a table's
-    spec: Json,
+    before: Json | None, after: Json | None, *, going: bool, spec: Json
 ) -> None:
     new = {**stored(make_rule(), after, going=going), "spec": spec}
     old = stored(make_rule(), before, going=going)
@@ -318,9 +312,7 @@ DATA: Final[tuple[Json, ...]] = (
 @pytest.mark.parametrize("going", [False, True], ids=["living", "being deleted"])
 @pytest.mark.parametrize(("after", "before"), [*itertools.product(DATA, DATA)])
 def test_every_change_of_the_policy_that_the_code_would_judge_is_sent_to_it(
-    after: Json,
-    before: Json,
-    going: bool,  # noqa: FBT001 -- a table's
+    after: Json, before: Json, *, going: bool
 ) -> None:
     """A ConfigMap kept by a finalizer is in use until it is gone."""
     new, old = (_policy(each, going=going) for each in (after, before))

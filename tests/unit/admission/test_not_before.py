@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, NOW, decoded
+from tests.tables import table
 from tests.unit.admission.guarding import allowing, ask, fleet, node, over, refusals, tainting, told
 from tests.unit.admission.recently import reasons, settings, stored
 from tests.unit.inventory.values import inventory_of
@@ -32,9 +33,6 @@ def asked(seconds: float | None = None, *, text: str = "", **options: Any) -> An
     return tainting(effect="NoSchedule", evict=True, annotations=annotations, **options)
 
 
-# --- the time -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
@@ -48,17 +46,17 @@ def test_time_of_a_rule(rule: Any, expected: Any) -> None:
     assert not_before_of(decoded(rule)[0]) == expected
 
 
-@pytest.mark.parametrize(
-    ("rule", "in_tree", "expected"),
-    [
-        pytest.param(asked(60), True, NOW + timedelta(seconds=60), id="asked"),
-        pytest.param(asked(text="tomorrow"), True, None, id="no time"),
-        pytest.param(tainting(annotations=at(60)), True, None, id="the in-tree controller does not read it"),
-        pytest.param(tainting(annotations=at(60)), False, NOW + timedelta(seconds=60), id="our worker does"),
-        pytest.param(tainting(annotations={NOT_BEFORE: "x"}), False, None, id="and no time is none"),
-    ],
+@table(
+    "rule, in_tree, expected",
+    {
+        "asked": (asked(60), True, NOW + timedelta(seconds=60)),
+        "no time": (asked(text="tomorrow"), True, None),
+        "the in-tree controller does not read it": (tainting(annotations=at(60)), True, None),
+        "our worker does": (tainting(annotations=at(60)), False, NOW + timedelta(seconds=60)),
+        "and no time is none": (tainting(annotations={NOT_BEFORE: "x"}), False, None),
+    },
 )
-def test_taint_begins_at_that_time(rule: Any, in_tree: bool, expected: Any) -> None:  # noqa: FBT001 -- of a table
+def test_taint_begins_at_that_time(rule: Any, *, in_tree: bool, expected: Any) -> None:
     assert Taint.of_rule(decoded(rule)[0], in_tree=in_tree).not_before == expected
 
 
@@ -71,24 +69,19 @@ def test_pods_are_due_at_the_later_of_both(grace: int, seconds: float | None, ex
     assert Taint(added, Evictor.OURS, not_before=start).due_seconds(grace, NOW) == expected
 
 
-# --- updates ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "more"),
-    [
-        pytest.param(asked(60), asked(59), True, id="earlier"),
-        pytest.param(asked(60), asked(60), False, id="the same"),
-        pytest.param(asked(60), asked(61), False, id="later"),
-        pytest.param(asked(60), asked(), True, id="gone"),
-        pytest.param(asked(), asked(60), False, id="new"),
-        pytest.param(asked(text="tomorrow"), asked(60), True, id="a time instead of none"),
-        pytest.param(asked(60), asked(text="tomorrow"), False, id="no time, so never"),
-        pytest.param(asked(), asked(text="tomorrow"), False, id="never instead of now"),
-        pytest.param(
-            tainting(effect="NoSchedule", annotations=at(60)), tainting(effect="NoSchedule"), False, id="evicts no pod"
-        ),
-    ],
+@table(
+    "before, after, more",
+    {
+        "earlier": (asked(60), asked(59), True),
+        "the same": (asked(60), asked(60), False),
+        "later": (asked(60), asked(61), False),
+        "gone": (asked(60), asked(), True),
+        "new": (asked(), asked(60), False),
+        "a time instead of none": (asked(text="tomorrow"), asked(60), True),
+        "no time, so never": (asked(60), asked(text="tomorrow"), False),
+        "never instead of now": (asked(), asked(text="tomorrow"), False),
+        "evicts no pod": (tainting(effect="NoSchedule", annotations=at(60)), tainting(effect="NoSchedule"), False),
+    },
 )
 def test_earlier_time_asks_for_more(before: Any, after: Any, *, more: bool) -> None:
     new, old = (decoded(each)[0] for each in (after, before))
@@ -102,17 +95,6 @@ def test_earlier_time_is_judged_like_a_new_rule() -> None:
     assert not decision.allowed
     later = ask(asked(3 * HOUR), asked(2 * HOUR), cluster=large, impact=allowing(pods=50))
     assert (later.allowed, told(later)) == (True, [])
-
-
-def test_text_that_is_no_time_is_refused() -> None:
-    [error] = [each.error for each in ask(asked(text="tomorrow")).findings if each.severity.value == "deny"]
-    assert str(error) == (
-        'metadata.annotations[devicetaint.io/not-before]: Invalid value: "tomorrow": '
-        'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
-    )
-
-
-# --- figures ------------------------------------------------------------------------------------
 
 
 def test_figures_say_from_when_on_pods_are_evicted() -> None:
@@ -132,23 +114,20 @@ def test_rule_that_the_in_tree_controller_carries_out_gets_a_warning() -> None:
     assert len(told(ask(tainting(effect="None", annotations=at(HOUR))))) == 1
 
 
-# --- the window of the limits -------------------------------------------------------------------
-
-
 def of_last_week(number: int, seconds: float | None, effect: str = "NoSchedule") -> Any:
     evict = effect == "NoSchedule"
     return stored(number, seconds_ago=7 * 24 * HOUR, effect=effect, evict=evict, annotations=at(seconds))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        pytest.param(7 * 24 * HOUR, WINDOW, id="begins next week"),
-        pytest.param(-600, WINDOW, id="has begun in the window"),
-        pytest.param(-660, WINDOW, id="as old as clocks may differ"),
-        pytest.param(-661, [], id="began before it"),
-        pytest.param(None, [], id="began last week"),
-    ],
+@table(
+    "seconds, expected",
+    {
+        "begins next week": (7 * 24 * HOUR, WINDOW),
+        "has begun in the window": (-600, WINDOW),
+        "as old as clocks may differ": (-660, WINDOW),
+        "began before it": (-661, []),
+        "began last week": (None, []),
+    },
 )
 def test_rules_that_are_yet_to_begin_count(seconds: float | None, expected: list[str]) -> None:
     others = [of_last_week(number, seconds) for number in (1, 2)]

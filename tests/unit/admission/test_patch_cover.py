@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import allowing, ask, node, over, refusals, tainting, told
 from tests.unit.admission.patch_guarding import (
     CREATED_TEXT,
@@ -49,17 +50,17 @@ def test_patch_that_evicts_counts_although_one_that_only_closes_wins(old: Any) -
     assert ask_patch(emptying, old, patches=known(stored), impact=allowing(pods=4)).allowed
 
 
-@pytest.mark.parametrize(
-    ("new", "stored"),
-    [
-        pytest.param(patching("default", CLOSING, softened=KEY), before(CLOSING, softened=KEY), id="softened, too"),
-        pytest.param(patching(), before(evicting()), id="NoExecute, too"),
-        pytest.param(patching(), before(evicting(time_added=EARLIER)), id="sooner"),
-        pytest.param(patching("default", evicting(time_added=LATER)), before(evicting()), id="and this one later"),
-        pytest.param(patching("default", evicting(time_added=None)), before(evicting()), id="and this one at last"),
-        pytest.param(patching("default", CLOSING), before(make_taint(time_added=LATER)), id="it closes as well"),
-        pytest.param(patching("default", CLOSING), before(CLOSING, softened=KEY), id="it only closes"),
-    ],
+@table(
+    "new, stored",
+    {
+        "softened, too": (patching("default", CLOSING, softened=KEY), before(CLOSING, softened=KEY)),
+        "NoExecute, too": (patching(), before(evicting())),
+        "sooner": (patching(), before(evicting(time_added=EARLIER))),
+        "and this one later": (patching("default", evicting(time_added=LATER)), before(evicting())),
+        "and this one at last": (patching("default", evicting(time_added=None)), before(evicting())),
+        "it closes as well": (patching("default", CLOSING), before(make_taint(time_added=LATER))),
+        "it only closes": (patching("default", CLOSING), before(CLOSING, softened=KEY)),
+    },
 )
 def test_patch_counts_not_where_one_wins_that_does_as_much(new: Any, stored: Any) -> None:
     assert ask_patch(new, patches=known([stored]), impact=allowing(pods=0, devices=0)).allowed
@@ -71,23 +72,17 @@ def test_patch_counts_not_where_one_wins_that_does_as_much(new: Any, stored: Any
     assert "limit:devices" in over(without_rules)[0], "it needs too many"
 
 
-@pytest.mark.parametrize(
-    ("new", "stored"),
-    [
-        pytest.param(patching(), before(evicting(value="v")), id="another value"),
-        pytest.param(patching("default", CLOSING), before(make_taint(value="v")), id="another value that closes"),
-        pytest.param(
-            patching("default", CLOSING, softened=KEY), before(make_taint(value="v"), softened=KEY), id="softened"
-        ),
-        pytest.param(patching(), before(evicting(time_added=LATER)), id="later"),
-        pytest.param(patching(), before(evicting(time_added=None)), id="at a time that is not known"),
-        pytest.param(
-            patching("default", evicting(value="v"), evicting()), before(evicting(value="v")), id="a value overwritten"
-        ),
-        pytest.param(
-            patching(), before(evicting(), evicting(value="v")), id="a value that the other one overwrites itself"
-        ),
-    ],
+@table(
+    "new, stored",
+    {
+        "another value": (patching(), before(evicting(value="v"))),
+        "another value that closes": (patching("default", CLOSING), before(make_taint(value="v"))),
+        "softened": (patching("default", CLOSING, softened=KEY), before(make_taint(value="v"), softened=KEY)),
+        "later": (patching(), before(evicting(time_added=LATER))),
+        "at a time that is not known": (patching(), before(evicting(time_added=None))),
+        "a value overwritten": (patching("default", evicting(value="v"), evicting()), before(evicting(value="v"))),
+        "a value that the other one overwrites itself": (patching(), before(evicting(), evicting(value="v"))),
+    },
 )
 def test_patch_counts_where_one_wins_that_does_less_to_the_same_pods(new: Any, stored: Any) -> None:
     """Nothing is asked when the other one goes, or when its priority is lowered."""
@@ -97,13 +92,13 @@ def test_patch_counts_where_one_wins_that_does_less_to_the_same_pods(new: Any, s
     assert ("warn", HIDDEN) in told(decision)
 
 
-@pytest.mark.parametrize(
-    ("shield", "pods"),
-    [
-        pytest.param({"driver": DRIVER}, 0, id="by one that names them as well"),
-        pytest.param({"driver": DRIVER, "pool": "node-0"}, 4, id="by one for other devices"),
-        pytest.param(cel("true"), 1, id="by one that selects published devices only"),
-    ],
+@table(
+    "shield, pods",
+    {
+        "by one that names them as well": ({"driver": DRIVER}, 0),
+        "by one for other devices": ({"driver": DRIVER, "pool": "node-0"}, 4),
+        "by one that selects published devices only": (cel("true"), 1),
+    },
 )
 def test_devices_in_use_that_nobody_publishes_count_unless_they_are_hidden(shield: Any, pods: int) -> None:
     """A rule for the whole driver, which comes when the other one goes, selects them."""
@@ -114,18 +109,16 @@ def test_devices_in_use_that_nobody_publishes_count_unless_they_are_hidden(shiel
     assert (figures(decision)["pods"] if "impact" in decision.annotations else 0) == pods
 
 
-@pytest.mark.parametrize(
-    ("filter_", "whole", "pods"),
-    [
-        pytest.param(cel(FIRST), False, 4, id="those that are yet to come may be meant"),
-        pytest.param(cel(FIRST, pool="node-1"), False, 1, id="it names another pool"),
-        pytest.param(cel(FIRST), True, 3, id="the newest generation has all its slices"),
-    ],
+@table(
+    "filter_, whole, pods",
+    {
+        "those that are yet to come may be meant": (cel(FIRST), False, 4),
+        "it names another pool": (cel(FIRST, pool="node-1"), False, 1),
+        "the newest generation has all its slices": (cel(FIRST), True, 3),
+    },
 )
 def test_devices_in_use_that_a_newer_generation_does_not_show_yet_count(
-    filter_: Any,
-    whole: bool,  # noqa: FBT001 -- pytest fills it
-    pods: int,
+    filter_: Any, *, whole: bool, pods: int
 ) -> None:
     """The controller goes by the generation before for as long."""
     cluster = racks()
@@ -186,12 +179,12 @@ def test_devices_in_use_are_looked_through_once_for_all_patches_of_the_window(mo
     assert len(scanned) == 1
 
 
-@pytest.mark.parametrize(
-    ("patches", "chosen", "why"),
-    [
-        pytest.param(known(memo=SlowMemo()), cel(FIRST), TOO_LONG, id="CEL that takes too long"),
-        pytest.param(known(), {"deviceClassName": "gone"}, "device class gone does not exist", id="class"),
-    ],
+@table(
+    "patches, chosen, why",
+    {
+        "CEL that takes too long": (known(memo=SlowMemo()), cel(FIRST), TOO_LONG),
+        "class": (known(), {"deviceClassName": "gone"}, "device class gone does not exist"),
+    },
 )
 def test_filter_that_cannot_be_evaluated_is_no_way_around_a_limit_on_devices(
     patches: Any, chosen: Any, why: str

@@ -63,6 +63,4 @@ def test_figures_are_those_of_the_taint_that_does_most() -> None:
     decision = ask_patch(patching("default", make_taint(key="a.example.com/k"), evicting(key="b.example.com/k")))
     assert told(decision) == [("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once")]
     closing = ask_patch(patching("default", make_taint(effect="None", key="a.example.com/k"), make_taint()))
-    assert told(closing) == [
-        ("warn", "keeps 8 devices in 4 pools from being allocated; no harm to 4 pods on them"),
-    ]
+    assert told(closing) == [("warn", "keeps 8 devices in 4 pools from being allocated; no harm to 4 pods on them")]

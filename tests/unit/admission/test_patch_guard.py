@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import DRIVER, make_taint
-from tests.unit.admission.guarding import (
-    NOWHERE,
-    UNKNOWN,
-    UNREADABLE,
-    allowing,
-    over,
-    refusals,
-    text_in,
-    told,
-)
+from tests.tables import table
+from tests.unit.admission.guarding import NOWHERE, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in, told
 from tests.unit.admission.patch_guarding import (
     CREATED_TEXT,
     FIRST,
@@ -35,21 +27,12 @@ from tests.unit.admission.patch_guarding import (
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.admission.context import Budget, OutOfTime
 from webhook.patches.filter_memo import FilterMemo
-from webhook.policy.model import (
-    Action,
-    ImpactLimits,
-    ImpactSettings,
-    NamespaceMatch,
-    PolicyMode,
-    Softening,
-    TaintMatch,
-)
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, NamespaceMatch, PolicyMode, Softening, TaintMatch
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
 
 CLASSES = {"second": (SECOND,), "all": ()}
-FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"
 
 
 def test_one_warning_says_what_a_patch_hits() -> None:
@@ -60,18 +43,18 @@ def test_one_warning_says_what_a_patch_hits() -> None:
     assert decision.annotations["impact"].startswith("devices=8 pools=4 allocated=4 claims=4 pods=4 now=4 ")
 
 
-@pytest.mark.parametrize(
-    ("chosen", "pods", "devices"),
-    [
-        pytest.param({"driver": DRIVER, "pool": "node-1"}, 1, 2, id="names"),
-        pytest.param(cel(FIRST), 4, 4, id="CEL, first devices"),
-        pytest.param(cel(SECOND), 0, 4, id="CEL, devices without pods"),
-        pytest.param({"deviceClassName": "second"}, 0, 4, id="class"),
-        pytest.param({"deviceClassName": "all"}, 4, 8, id="class of every device"),
-        pytest.param({"deviceClassName": "all", **cel(FIRST, pool="node-2")}, 1, 1, id="class, CEL and names"),
-        pytest.param({"deviceClassName": "second", **cel(FIRST)}, 0, 0, id="nothing in common"),
-        pytest.param(NOWHERE, 0, 0, id="a driver that publishes nothing"),
-    ],
+@table(
+    "chosen, pods, devices",
+    {
+        "names": ({"driver": DRIVER, "pool": "node-1"}, 1, 2),
+        "CEL, first devices": (cel(FIRST), 4, 4),
+        "CEL, devices without pods": (cel(SECOND), 0, 4),
+        "class": ({"deviceClassName": "second"}, 0, 4),
+        "class of every device": ({"deviceClassName": "all"}, 4, 8),
+        "class, CEL and names": ({"deviceClassName": "all", **cel(FIRST, pool="node-2")}, 1, 1),
+        "nothing in common": ({"deviceClassName": "second", **cel(FIRST)}, 0, 0),
+        "a driver that publishes nothing": (NOWHERE, 0, 0),
+    },
 )
 def test_filter_is_evaluated(chosen: Any, pods: int, devices: int) -> None:
     decision = ask_patch(patching(chosen), patches=known(classes=CLASSES))
@@ -193,13 +176,6 @@ def test_break_glass() -> None:
     assert not ask_patch(patching(), impact=impact, groups=["dev"]).allowed
 
 
-def test_two_steps() -> None:
-    impact = ImpactSettings(two_step=True)
-    assert refusals(ask_patch(patching(), impact=impact))[0].startswith("must not evict yet: create the patch")
-    assert ask_patch(patching("default", make_taint()), impact=impact).allowed
-    assert ask_patch(patching(), patching("default", make_taint()), impact=impact).allowed
-
-
 def test_protected_namespace_and_unknown_pod_groups() -> None:
     protected = ImpactSettings(protected_namespaces=NamespaceMatch(names=("ml",)))
     assert over(ask_patch(patching(cel(FIRST)), impact=protected)) == ["protected"]
@@ -217,12 +193,12 @@ def test_old_time_uses_up_grace_periods() -> None:
 # --- what cannot be judged -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        pytest.param({"cluster": UNKNOWN}, "claims were not read yet", id="cold inventory"),
-        pytest.param({"patches": known(unknown="patches not read yet")}, "patches not read yet", id="cold patches"),
-    ],
+@table(
+    "options, why",
+    {
+        "cold inventory": ({"cluster": UNKNOWN}, "claims were not read yet"),
+        "cold patches": ({"patches": known(unknown="patches not read yet")}, "patches not read yet"),
+    },
 )
 def test_patch_is_refused_while_its_impact_is_not_known(options: Any, why: str) -> None:
     decision = ask_patch(patching(), **options)
@@ -313,19 +289,19 @@ def other(priority: int, chosen: Any = "default", *taints: Any, name: str = "oth
     return patching(chosen, *(taints or [evicting()]), name=name, created=CREATED_TEXT, priority=priority)
 
 
-@pytest.mark.parametrize(
-    ("stored", "pods"),
-    [
-        pytest.param(other(0), 0, id="an older one"),
-        pytest.param(other(1), 0, id="a higher one"),
-        pytest.param(other(-1), 4, id="a lower one"),
-        pytest.param(other(1, {"pool": "node-0"}), 3, id="on one node"),
-        pytest.param(other(1, cel(SECOND)), 4, id="on devices without pods"),
-        pytest.param(other(1, {"driver": "b"}), 4, id="on another driver"),
-        pytest.param(other(1, "default", evicting(key="other.example.com/k")), 4, id="with another key"),
-        pytest.param(other(1, "default", make_taint()), 4, id="with another effect"),
-        pytest.param(other(1, name="firmware"), 4, id="of the same name"),
-    ],
+@table(
+    "stored, pods",
+    {
+        "an older one": (other(0), 0),
+        "a higher one": (other(1), 0),
+        "a lower one": (other(-1), 4),
+        "on one node": (other(1, {"pool": "node-0"}), 3),
+        "on devices without pods": (other(1, cel(SECOND)), 4),
+        "on another driver": (other(1, {"driver": "b"}), 4),
+        "with another key": (other(1, "default", evicting(key="other.example.com/k")), 4),
+        "with another effect": (other(1, "default", make_taint()), 4),
+        "of the same name": (other(1, name="firmware"), 4),
+    },
 )
 def test_only_devices_count_on_which_the_patch_wins(stored: Any, pods: int) -> None:
     decision = ask_patch(patching(), patches=known([stored]))
@@ -345,26 +321,21 @@ def test_patch_that_loses_everywhere_hits_nothing() -> None:
 AT_NODE_0 = {"driver": DRIVER, "pool": "node-0"}
 
 
-@pytest.mark.parametrize(
-    ("new", "old"),
-    [
-        pytest.param(patching(), patching(), id="the same"),
-        pytest.param(patching(AT_NODE_0), patching(), id="a narrower filter"),
-        pytest.param(patching("default", make_taint()), patching(), id="a lower effect"),
-        pytest.param(patching("default", evicting()), patching("default", evicting(), make_taint()), id="a taint less"),
-        pytest.param(patching(priority=1), patching(priority=2), id="a lower priority"),
-        pytest.param(
-            patching("default", evicting(), make_taint(effect="None", key="o.example.com/k")), patching(), id="a None"
-        ),
-        pytest.param(
+@table(
+    "new, old",
+    {
+        "the same": (patching(), patching()),
+        "a narrower filter": (patching(AT_NODE_0), patching()),
+        "a lower effect": (patching("default", make_taint()), patching()),
+        "a taint less": (patching("default", evicting()), patching("default", evicting(), make_taint())),
+        "a lower priority": (patching(priority=1), patching(priority=2)),
+        "a None": (patching("default", evicting(), make_taint(effect="None", key="o.example.com/k")), patching()),
+        "a lower rate": (
             patching("default", evicting(evictionsPerSecond=1)),
             patching("default", evicting(evictionsPerSecond=2)),
-            id="a lower rate",
         ),
-        pytest.param(
-            patching(attributes={f"{DRIVER}/a": {"int": 1}}, priority=2), patching(priority=2), id="an attribute"
-        ),
-    ],
+        "an attribute": (patching(attributes={f"{DRIVER}/a": {"int": 1}}, priority=2), patching(priority=2)),
+    },
 )
 def test_what_a_patch_did_before_is_not_judged_again(new: Any, old: Any) -> None:
     for options in ({}, {"cluster": UNKNOWN}, {"patches": known(unknown="not read")}):
@@ -386,25 +357,21 @@ def test_what_a_patch_has_no_rules_for_counts_when_it_asks_for_less(written: int
     assert ask_patch(labelled, old, cluster=cluster, written=False, impact=allowing(pods=0)).allowed
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "pods"),
-    [
-        pytest.param(patching(), patching(AT_NODE_0), 4, id="a wider filter of names counts as a whole"),
-        pytest.param(patching(), patching("default", make_taint()), 4, id="a higher effect"),
-        pytest.param(patching("default", evicting(value="v")), patching(), 4, id="another value"),
-        pytest.param(patching("default", evicting(key="o.example.com/k")), patching(), 4, id="another key"),
-        pytest.param(
-            patching("default", evicting(), evicting(key="o.example.com/k")), patching(), 4, id="one taint more"
-        ),
-        pytest.param(
-            patching("default", evicting(time_added="2026-06-01T11:59:30Z")), patching(), 4, id="an earlier time"
-        ),
-        pytest.param(patching("default", evicting(evictionsPerSecond=1000)), patching(), 4, id="a rate"),
-        pytest.param(patching(cel("true")), patching(cel(f"!({FIRST})")), 4, id="CEL: devices that are new"),
-        pytest.param(patching(cel("true")), patching(AT_NODE_0), 3, id="CEL: only devices that are new"),
-        pytest.param(patching(cel(FIRST, driver=DRIVER)), patching(cel(FIRST, pool="node-0")), 3, id="CEL: wider"),
-        pytest.param(patching(), patching({"deviceClassName": "gone"}), 4, id="it was not known"),
-    ],
+@table(
+    "new, old, pods",
+    {
+        "a wider filter of names counts as a whole": (patching(), patching(AT_NODE_0), 4),
+        "a higher effect": (patching(), patching("default", make_taint()), 4),
+        "another value": (patching("default", evicting(value="v")), patching(), 4),
+        "another key": (patching("default", evicting(key="o.example.com/k")), patching(), 4),
+        "one taint more": (patching("default", evicting(), evicting(key="o.example.com/k")), patching(), 4),
+        "an earlier time": (patching("default", evicting(time_added="2026-06-01T11:59:30Z")), patching(), 4),
+        "a rate": (patching("default", evicting(evictionsPerSecond=1000)), patching(), 4),
+        "CEL: devices that are new": (patching(cel("true")), patching(cel(f"!({FIRST})")), 4),
+        "CEL: only devices that are new": (patching(cel("true")), patching(AT_NODE_0), 3),
+        "CEL: wider": (patching(cel(FIRST, driver=DRIVER)), patching(cel(FIRST, pool="node-0")), 3),
+        "it was not known": (patching(), patching({"deviceClassName": "gone"}), 4),
+    },
 )
 def test_of_an_update_only_what_it_adds_counts(new: Any, old: Any, pods: int) -> None:
     decision = ask_patch(new, old, impact=allowing(pods=pods))

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import DRIVER, KEY, NOW_TEXT, make_admission_request, make_context, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, allowing, refusals, text_in, told
 from tests.unit.admission.patch_guarding import (
     CREATED_TEXT,
@@ -26,16 +27,7 @@ from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import EVICT, SOFTENED_FROM
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
-from webhook.policy.model import (
-    Action,
-    ImpactLimits,
-    ImpactSettings,
-    Match,
-    PolicyMode,
-    Rule,
-    Softening,
-    TaintMatch,
-)
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Match, PolicyMode, Rule, Softening, TaintMatch
 
 OTHER: Final = "o.example.com/k"
 ALWAYS: Final = softening(Softening.ALWAYS)
@@ -119,13 +111,13 @@ def test_nothing_is_softened_where_another_taint_is_refused_for_the_same_reason(
     assert refusals(judged)[0].startswith("hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods; narrow")
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
-    [
-        pytest.param({"sight": None}, id="no cluster"),
-        pytest.param({"sight": None, "mode": PolicyMode.OFF}, id="no cluster, and off"),
-        pytest.param({"mode": PolicyMode.OFF}, id="off"),
-    ],
+    {
+        "no cluster": {"sight": None},
+        "no cluster, and off": {"sight": None, "mode": PolicyMode.OFF},
+        "off": {"mode": PolicyMode.OFF},
+    },
 )
 def test_where_patches_are_not_judged_none_is_softened(options: Any) -> None:
     assert sent(patching(), **options)[0].patch == ()
@@ -136,17 +128,17 @@ def test_update_without_an_effect_to_soften_stays_as_it_is() -> None:
     assert sent(patching("default", make_taint(value="v")), patching("default", make_taint()))[0].patch == ()
 
 
-@pytest.mark.parametrize(
-    ("patch", "options"),
-    [
-        pytest.param(patching(), {"user": "dev"}, id="another requester"),
-        pytest.param(patching({}), {}, id="every device"),
-        pytest.param(patching(), {"impact": softening(devices=7)}, id="too many devices"),
-        pytest.param(patching(), {"impact": softening(two_step=True)}, id="two steps"),
-        pytest.param(patching("default", evicting(), make_taint()), {}, id="a NoSchedule taint of that key"),
-        pytest.param(patching(text="renew"), {}, id="a code"),
-        pytest.param(patching({"deviceClassName": "gone"}), {}, id="a filter that cannot be judged"),
-    ],
+@table(
+    "patch, options",
+    {
+        "another requester": (patching(), {"user": "dev"}),
+        "every device": (patching({}), {}),
+        "too many devices": (patching(), {"impact": softening(devices=7)}),
+        "two steps": (patching(), {"impact": softening(two_step=True)}),
+        "a NoSchedule taint of that key": (patching("default", evicting(), make_taint()), {}),
+        "a code": (patching(text="renew"), {}),
+        "a filter that cannot be judged": (patching({"deviceClassName": "gone"}), {}),
+    },
 )
 def test_what_is_refused_as_before(patch: Any, options: Any) -> None:
     mutated, judged, _ = sent(patch, **options)

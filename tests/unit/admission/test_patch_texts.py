@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, KEY, decoded, make_rule, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
 from webhook.api.rules import EVICTED_PODS, PATCH_LABEL
@@ -27,16 +28,16 @@ def test_text_confirms_the_patch() -> None:
     assert confirmed.assumed is not None
 
 
-@pytest.mark.parametrize(
+@table(
     "changed",
-    [
-        pytest.param({"name": "another"}, id="name"),
-        pytest.param({"filter_": cel(f"{FIRST} && true")}, id="filter"),
-        pytest.param({"taints": [evicting(value="v")]}, id="value"),
-        pytest.param({"taints": [evicting(key="o.example.com/k")]}, id="key"),
-        pytest.param({"taints": [evicting(), make_taint()]}, id="a taint more"),
-        pytest.param({"taints": [evicting(time_added="2026-06-01T11:58:59Z")]}, id="an old time"),
-    ],
+    {
+        "name": {"name": "another"},
+        "filter": {"filter_": cel(f"{FIRST} && true")},
+        "value": {"taints": [evicting(value="v")]},
+        "key": {"taints": [evicting(key="o.example.com/k")]},
+        "a taint more": {"taints": [evicting(), make_taint()]},
+        "an old time": {"taints": [evicting(time_added="2026-06-01T11:58:59Z")]},
+    },
 )
 def test_text_is_for_this_patch_alone(changed: Any) -> None:
     limits = allowing(pods=3)
@@ -156,9 +157,6 @@ def test_text_in_a_file_must_be_of_its_patch() -> None:
     assert ask_patch(patching(text=text), sight=None, offline=True).allowed
     assert refusals(ask_patch(patching(text=text, name="another"), sight=None, offline=True)) == [OTHER]
     assert refusals(ask_patch(patching(text="renew"), sight=None, offline=True)) == [UNREADABLE]
-
-
-# --- the window ------------------------------------------------------------------------------------
 
 
 def test_patch_is_remembered_as_one() -> None:

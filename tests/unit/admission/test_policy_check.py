@@ -21,6 +21,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.costs import calls_of
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import REQUESTED_BY, SCHEDULER, annotation_of
@@ -95,13 +96,13 @@ def test_all_that_is_refused_is_told_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "severities"),
-    [
-        pytest.param({}, ["deny"], id="enforce refuses"),
-        pytest.param({"mode": "warn"}, ["warn"], id="warn tells"),
-        pytest.param({"mode": "off"}, [], id="off does nothing"),
-    ],
+@table(
+    "fields, severities",
+    {
+        "enforce refuses": ({}, ["deny"]),
+        "warn tells": ({"mode": "warn"}, ["warn"]),
+        "off does nothing": ({"mode": "off"}, []),
+    },
 )
 def test_mode_says_how_far_the_policy_goes(fields: Any, severities: list[str]) -> None:
     decision = judged(make_claim([XID]), NO_XID, **fields)
@@ -114,13 +115,9 @@ def test_update_of_what_is_stored_is_only_told() -> None:
     assert rules_of(judged(claim, NO_XID, old=claim)) == [("warn", "no-xid")]
 
 
-def test_claim_that_is_allowed_without_a_word_leaves_nothing_but_a_count() -> None:
+def test_claim_that_is_allowed_is_counted_and_noted_for_audit_if_a_rule_allows_it() -> None:
     decision = judged(make_claim([XID]), make_entry("quiet", "deny", {"deviceClasses": ["nic"]}))
-    assert (decision.findings, decision.annotations) == ((), {})
-    assert decision.hits == (("default", "allow"),)
-
-
-def test_claim_that_a_rule_allows_is_noted_for_audit() -> None:
+    assert (decision.findings, decision.annotations, decision.hits) == ((), {}, (("default", "allow"),))
     decision = judged(make_claim([XID]), make_entry("fine", "allow"))
     assert decision.findings == ()
     assert (decision.annotations["decision"], decision.annotations["rules"]) == ("allowed", "fine")
@@ -201,20 +198,20 @@ def test_refusal_is_not_lost_among_warnings() -> None:
     assert len([finding for finding in decision.findings if finding.policy]) == MAX_FINDINGS
 
 
-@pytest.mark.parametrize(
-    ("fields", "refused"),
-    [
-        pytest.param({"count": 4}, False, id="four devices"),
-        pytest.param({"count": 5}, True, id="five devices"),
-        pytest.param({}, False, id="one device, unsaid"),
-        pytest.param({"allocationMode": "All"}, True, id="all devices, which are more than any number"),
-        pytest.param({"allocationMode": "All", "count": 1}, True, id="all devices and a number"),
-        pytest.param({"allocationMode": "Some"}, True, id="a mode that nobody knows"),
-        pytest.param({"allocationMode": ""}, False, id="an empty mode, for which servers fill in the default"),
-        pytest.param({"allocationMode": "", "count": 5}, True, id="an empty mode and five devices"),
-    ],
+@table(
+    "fields, refused",
+    {
+        "four devices": ({"count": 4}, False),
+        "five devices": ({"count": 5}, True),
+        "one device, unsaid": ({}, False),
+        "all devices, which are more than any number": ({"allocationMode": "All"}, True),
+        "all devices and a number": ({"allocationMode": "All", "count": 1}, True),
+        "a mode that nobody knows": ({"allocationMode": "Some"}, True),
+        "an empty mode, for which servers fill in the default": ({"allocationMode": ""}, False),
+        "an empty mode and five devices": ({"allocationMode": "", "count": 5}, True),
+    },
 )
-def test_few_devices_are_few(fields: Any, refused: bool) -> None:  # noqa: FBT001 -- a table's
+def test_few_devices_are_few(fields: Any, *, refused: bool) -> None:
     few = make_entry("few", "allow", {"when": "request.count <= 4"})
     claim = make_claim(requests=[make_request(tolerations=[XID], **fields)])
     assert judged(claim, few, default="deny").allowed is not refused
@@ -237,9 +234,12 @@ def generated(claim: Any, *rules: Any, **fields: Any) -> list[tuple[str, str | N
     return rules_of(judged(claim, *(rules or (ADMINS_MAY, NO_XID)), user=CLAIM_CONTROLLER, **fields))
 
 
-def test_generated_claim_is_judged_as_its_author() -> None:
+def test_generated_claim_is_judged_as_its_author_and_only_warned_of_unless_told_otherwise() -> None:
     assert generated(made_from_template_of("admin"), generatedClaims="enforce") == []
     assert generated(made_from_template_of("joe"), generatedClaims="enforce") == [("deny", "no-xid")]
+    assert generated(made_from_template_of("joe")) == [("warn", "no-xid")]
+    decision = judged(made_from_template_of("joe"), NO_XID, user=CLAIM_CONTROLLER, generatedClaims="enforce")
+    assert '"joe" in namespace "ml" may not use' in str(decision.errors[0])
 
 
 def test_expression_sees_the_requester_and_fails_where_it_is_unknown() -> None:
@@ -251,22 +251,13 @@ def test_expression_sees_the_requester_and_fails_where_it_is_unknown() -> None:
     assert any("could not be evaluated" in error.detail for error in unknown.errors)
 
 
-def test_generated_claim_is_only_warned_of_unless_told_otherwise() -> None:
-    assert generated(made_from_template_of("joe")) == [("warn", "no-xid")]
-
-
-def test_refusal_of_a_generated_claim_names_its_author() -> None:
-    decision = judged(made_from_template_of("joe"), NO_XID, user=CLAIM_CONTROLLER, generatedClaims="enforce")
-    assert '"joe" in namespace "ml" may not use' in str(decision.errors[0])
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        pytest.param("allow", [], id="allow does not judge it"),
-        pytest.param("warn", [("warn", "unknownAuthor"), ("deny", "no-xid")], id="warn judges an unknown author"),
-        pytest.param("deny", [("deny", "unknownAuthor"), ("deny", "no-xid")], id="deny refuses it"),
-    ],
+@table(
+    "word, expected",
+    {
+        "allow does not judge it": ("allow", []),
+        "warn judges an unknown author": ("warn", [("warn", "unknownAuthor"), ("deny", "no-xid")]),
+        "deny refuses it": ("deny", [("deny", "unknownAuthor"), ("deny", "no-xid")]),
+    },
 )
 def test_generated_claim_of_an_unknown_author(word: str, expected: list[Any]) -> None:
     claim = annotated(make_claim([XID]), '{"username":"admin","mac":"\u00e9"}')
@@ -357,10 +348,14 @@ def test_template_with_a_text_of_its_sender_is_fine(annotation: str) -> None:
     assert authorship(annotation, NO_XID, groups=["dev"], unproved="the policy is gone") == []
 
 
-def test_template_without_author_is_warned_of_where_rules_ask_for_authors() -> None:
+def test_template_without_author_is_warned_of_where_rules_ask_for_authors_unless_it_is_in_a_file_or_stored() -> None:
     assert authorship(None, NO_XID) == [("warn", "requestedBy")]
     assert authorship(None, unknownAuthor="deny") == [("warn", "requestedBy")]
     assert authorship(None) == []
+    for annotation in (None, '{"username":"admin"}'):
+        assert authorship(annotation, NO_XID, offline=True) == []
+    template = make_template(meta=make_meta("t", namespace="ml", resourceVersion="7"))
+    assert judged(template, NO_XID, old=template).findings == ()
 
 
 def test_names_with_control_characters_are_told_why() -> None:
@@ -372,11 +367,6 @@ def test_names_with_control_characters_are_told_why() -> None:
     assert "must be left out: a name of the requester has control characters" in str(refused.error)
 
 
-def test_files_need_not_name_their_author() -> None:
-    for annotation in (None, '{"username":"admin"}'):
-        assert authorship(annotation, NO_XID, offline=True) == []
-
-
 def test_template_as_mutate_leaves_it_is_fine() -> None:
     template = make_template([make_toleration("x.io/harmless")])
     request = make_admission_request(template, user="jane", groups=("dev",))
@@ -386,11 +376,6 @@ def test_template_as_mutate_leaves_it_is_fine() -> None:
     assert rules_of(judged(patched, NO_XID, user="joe", groups=("dev",))) == [("deny", "requestedBy")]
 
 
-def test_author_of_a_stored_template_is_not_asked_for_again() -> None:
-    template = make_template(meta=make_meta("t", namespace="ml", resourceVersion="7"))
-    assert judged(template, NO_XID, old=template).findings == ()
-
-
 # --- candidates ---------------------------------------------------------------------------------
 
 
@@ -398,12 +383,6 @@ def test_candidate_tells_what_it_would_change_and_changes_nothing() -> None:
     decision = judged(make_claim([XID]), candidate=[NO_XID])
     assert (decision.allowed, decision.findings) == (True, ())
     assert [(each.path, each.rule, each.change) for each in decision.differences] == [(PATH, "no-xid", "denied")]
-
-
-def test_candidate_without_exceptions_lets_through_what_is_refused_now() -> None:
-    decision = judged(make_claim([XID]), NO_XID, candidate=[])
-    assert not decision.allowed
-    assert [(each.rule, each.change) for each in decision.differences] == [("no-xid", "allowed")]
 
 
 def test_exception_that_ends_soon_is_told_once_a_toleration() -> None:
@@ -422,7 +401,7 @@ def test_exception_that_ends_soon_is_told_once_a_toleration() -> None:
     [("2026-06-08T12:00:00Z", True), ("2026-06-08T12:00:01Z", False)],
     ids=["a week", "a second more"],
 )
-def test_exception_is_pointed_out_in_its_last_week(ends: str, shown: bool) -> None:  # noqa: FBT001 -- a table's
+def test_exception_is_pointed_out_in_its_last_week(ends: str, *, shown: bool) -> None:
     excused = make_exception("until-then", ["no-xid"], expiresAt=ends)
     decision = judged(make_claim([XID]), NO_XID, exceptions=[excused])
     assert decision.allowed

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW, make_context
+from tests.tables import table
 from tests.unit.admission.guarding import NOWHERE, ask, fleet, node, refusals, tainting
 from tests.unit.admission.recently import NODES, hit, one_of, reasons, settings, stored, tainted, value
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on, pool_slice, taint
@@ -41,25 +42,24 @@ def test_refusal_tells_what_all_of_them_hit() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        pytest.param([stored(1)], [], id="two"),
-        pytest.param([stored(1), stored(2)], WINDOW, id="three"),
-        pytest.param([stored(1), stored(2, seconds_ago=599)], WINDOW, id="just inside"),
-        pytest.param([stored(1), stored(2, seconds_ago=660)], WINDOW, id="as old as clocks may differ"),
-        pytest.param([stored(1), stored(2, seconds_ago=661)], [], id="outside"),
-        pytest.param(
+@table(
+    "others, expected",
+    {
+        "two": ([stored(1)], []),
+        "three": ([stored(1), stored(2)], WINDOW),
+        "just inside": ([stored(1), stored(2, seconds_ago=599)], WINDOW),
+        "as old as clocks may differ": ([stored(1), stored(2, seconds_ago=660)], WINDOW),
+        "outside": ([stored(1), stored(2, seconds_ago=661)], []),
+        "without a time": (
             [stored(1), structs.replace(stored(2), taint=structs.replace(stored(2).taint, time_added=None))],
             WINDOW,
-            id="without a time",
         ),
-        pytest.param([stored(1), stored(2, seconds_ago=-3600)], WINDOW, id="in the future"),
-        pytest.param([stored(1), stored(2, effect="NoSchedule")], [], id="one that evicts nobody"),
-        pytest.param([stored(1), stored(2, effect="NoSchedule", evict=True)], WINDOW, id="one that asks us to evict"),
-        pytest.param([stored(1), structs.replace(stored(1), meta=stored(2).meta)], [], id="one and the same pod"),
-        pytest.param([stored(0), structs.replace(stored(0), meta=stored(2).meta)], [], id="the very pod"),
-    ],
+        "in the future": ([stored(1), stored(2, seconds_ago=-3600)], WINDOW),
+        "one that evicts nobody": ([stored(1), stored(2, effect="NoSchedule")], []),
+        "one that asks us to evict": ([stored(1), stored(2, effect="NoSchedule", evict=True)], WINDOW),
+        "one and the same pod": ([stored(1), structs.replace(stored(1), meta=stored(2).meta)], []),
+        "the very pod": ([stored(0), structs.replace(stored(0), meta=stored(2).meta)], []),
+    },
 )
 def test_stored_rules_of_the_window_count(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others) == expected
@@ -160,18 +160,18 @@ def test_who_is_gone_still_counts() -> None:
 # --- slices ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        pytest.param([tainted(1), tainted(2)], WINDOW, id="taints of drivers"),
-        pytest.param([tainted(1), stored(2)], WINDOW, id="one of each"),
-        pytest.param([tainted(1), tainted(2, seconds_ago=660)], WINDOW, id="one as old as clocks may differ"),
-        pytest.param([tainted(1), tainted(2, seconds_ago=661)], [], id="an old one"),
-        pytest.param([tainted(1), tainted(2, seconds_ago=None)], WINDOW, id="one without a time"),
-        pytest.param([tainted(1), tainted(2, effect="NoSchedule")], [], id="one that evicts nobody"),
-        pytest.param([tainted(1), tainted(2, device="gpu-1")], [], id="one on a device that nobody uses"),
-        pytest.param([tainted(1), tainted(0)], [], id="one on the very device"),
-    ],
+@table(
+    "others, expected",
+    {
+        "taints of drivers": ([tainted(1), tainted(2)], WINDOW),
+        "one of each": ([tainted(1), stored(2)], WINDOW),
+        "one as old as clocks may differ": ([tainted(1), tainted(2, seconds_ago=660)], WINDOW),
+        "an old one": ([tainted(1), tainted(2, seconds_ago=661)], []),
+        "one without a time": ([tainted(1), tainted(2, seconds_ago=None)], WINDOW),
+        "one that evicts nobody": ([tainted(1), tainted(2, effect="NoSchedule")], []),
+        "one on a device that nobody uses": ([tainted(1), tainted(2, device="gpu-1")], []),
+        "one on the very device": ([tainted(1), tainted(0)], []),
+    },
 )
 def test_taints_in_slices_count(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others) == expected
@@ -209,7 +209,7 @@ def test_update_from_none_and_a_wider_selector_count_as_new() -> None:
         (one_of("None"), one_of("None", 1), False),
     ],
 )
-def test_rule_begins_where_it_does_more_than_before(new: Any, old: Any, begins: bool) -> None:  # noqa: FBT001 -- a table's
+def test_rule_begins_where_it_does_more_than_before(new: Any, old: Any, *, begins: bool) -> None:
     assert begins_to_act(value(new), None if old is None else value(old)) is begins
 
 

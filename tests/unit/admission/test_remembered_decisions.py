@@ -10,7 +10,7 @@ from webhook.admission.chain import validate
 
 
 @pytest.mark.parametrize(("count", "remembered"), [(1, True), (64, True), (65, False)])
-def test_decision_with_up_to_64_hits_is_remembered(count: int, remembered: bool) -> None:  # noqa: FBT001 -- a table's
+def test_decision_with_up_to_64_hits_is_remembered(count: int, *, remembered: bool) -> None:
     tolerations = [make_toleration(f"x.io/k{number}") for number in range(count)]
     requests = [make_request(f"r{at}", tolerations[at : at + 16]) for at in range(0, count, 16)]
     context = make_context(judge=judge_of(make_entry("no-other", "deny", {"tolerations": {"keys": ["other"]}})))

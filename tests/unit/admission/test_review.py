@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.builders import UID, USER, encoded, make_admission_request, make_claim, make_patch, make_review, make_rule
+from tests.tables import table
 from webhook.admission.decision import ALLOWED, Decision, encode_failure, encode_response, encode_unchanged
 from webhook.admission.review import MAX_VALUES, AdmissionRequest, BadReview, TooManyValues, decode_review
 from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
@@ -61,35 +62,33 @@ def test_core_group_and_missing_user_are_read() -> None:
     assert (request.username, request.groups) == ("system:anonymous", ())
 
 
-@pytest.mark.parametrize(
-    ("manifest", "fields", "reference"),
-    [
-        pytest.param(make_claim(), {}, "ml/training", id="a name in a namespace"),
-        pytest.param(make_rule(), {}, "unhealthy-gpu", id="a name"),
-        pytest.param(make_rule(meta={"generateName": "gpu-"}), {}, "gpu-*", id="a prefix"),
-        pytest.param(make_rule(meta={}), {}, "", id="nothing"),
-        pytest.param(make_rule(meta={"generateName": 7}), {}, "", id="a prefix that is none"),
-        pytest.param(make_rule(), {"object": None, "name": ""}, "", id="no object"),
-        pytest.param(make_rule(), {"object": {"metadata": 1}, "name": ""}, "", id="no metadata"),
-    ],
+@table(
+    "manifest, fields, reference",
+    {
+        "a name in a namespace": (make_claim(), {}, "ml/training"),
+        "a name": (make_rule(), {}, "unhealthy-gpu"),
+        "a prefix": (make_rule(meta={"generateName": "gpu-"}), {}, "gpu-*"),
+        "nothing": (make_rule(meta={}), {}, ""),
+        "a prefix that is none": (make_rule(meta={"generateName": 7}), {}, ""),
+        "no object": (make_rule(), {"object": None, "name": ""}, ""),
+        "no metadata": (make_rule(), {"object": {"metadata": 1}, "name": ""}, ""),
+    },
 )
 def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], reference: str) -> None:
     assert make_admission_request(manifest, **fields).reference == reference
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        pytest.param(b"", "body: Invalid value: not JSON: Input data was truncated", id="empty"),
-        pytest.param(b"{", "body: Invalid value: not JSON: Input data was truncated", id="cut"),
-        pytest.param(b"\xff", "body: Invalid value: not JSON: ", id="no UTF-8"),
-        pytest.param(b"{}{}", "body: Invalid value: not JSON: ", id="two documents"),
-        pytest.param(b"NaN", "body: Invalid value: not JSON: ", id="no number"),
-        pytest.param(b"[" * 100_000, "body: Invalid value: nested too deeply for an AdmissionReview", id="deep"),
-        *(
-            pytest.param(
-                body, "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1", id=name
-            )
+@table(
+    "body, problem",
+    {
+        "empty": (b"", "body: Invalid value: not JSON: Input data was truncated"),
+        "cut": (b"{", "body: Invalid value: not JSON: Input data was truncated"),
+        "no UTF-8": (b"\xff", "body: Invalid value: not JSON: "),
+        "two documents": (b"{}{}", "body: Invalid value: not JSON: "),
+        "no number": (b"NaN", "body: Invalid value: not JSON: "),
+        "deep": (b"[" * 100_000, "body: Invalid value: nested too deeply for an AdmissionReview"),
+        **{
+            name: (body, "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1")
             for name, body in {
                 "null": b"null",
                 "a list": b"[]",
@@ -100,16 +99,16 @@ def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], r
                 "a null request": b'{"request":null}',
                 "a list for a request": b'{"request":[]}',
             }.items()
-        ),
-        *(
-            pytest.param(body, "request.uid: Required value: must be the text that the answer has to repeat", id=name)
+        },
+        **{
+            name: (body, "request.uid: Required value: must be the text that the answer has to repeat")
             for name, body in {
                 "no uid": b'{"request":{}}',
                 "an empty uid": b'{"request":{"uid":""}}',
                 "a number as uid": b'{"request":{"uid":7}}',
             }.items()
-        ),
-    ],
+        },
+    },
 )
 def test_body_without_uid_cannot_be_answered(body: bytes, problem: str) -> None:
     with pytest.raises(BadReview) as caught:
@@ -117,54 +116,44 @@ def test_body_without_uid_cannot_be_answered(body: bytes, problem: str) -> None:
     assert str(caught.value).startswith(problem)
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        pytest.param(
+@table(
+    "changes, problem",
+    {
+        "another version": (
             {"apiVersion": "admission.k8s.io/v1beta1"},
             'apiVersion, kind: Unsupported value: supported values: "admission.k8s.io/v1, AdmissionReview"',
-            id="another version",
         ),
-        pytest.param(
+        "another kind": (
             {"kind": "Review"},
             'apiVersion, kind: Unsupported value: supported values: "admission.k8s.io/v1, AdmissionReview"',
-            id="another kind",
         ),
-    ],
+    },
 )
 def test_envelope_of_another_kind_is_a_problem(changes: dict[str, Any], problem: str) -> None:
     assert decode_review(encoded(make_review(make_rule()) | changes)).problems == (problem,)
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        pytest.param({"operation": ""}, "request.operation: Required value", id="no operation"),
-        pytest.param({"resource": []}, "request.resource: Invalid value: must be an object", id="resource"),
-        pytest.param({"kind": "x"}, "request.kind: Invalid value: must be an object", id="kind"),
-        pytest.param({"userInfo": 1}, "request.userInfo: Invalid value: must be an object", id="user"),
-        pytest.param(
-            {"userInfo": {"username": 1}}, "request.userInfo.username: Invalid value: must be a string", id="name"
-        ),
-        pytest.param(
-            {"userInfo": {"groups": {}}},
-            "request.userInfo.groups: Invalid value: must be a list of strings",
-            id="groups",
-        ),
-        pytest.param(
+@table(
+    "changes, problem",
+    {
+        "no operation": ({"operation": ""}, "request.operation: Required value"),
+        "resource": ({"resource": []}, "request.resource: Invalid value: must be an object"),
+        "kind": ({"kind": "x"}, "request.kind: Invalid value: must be an object"),
+        "user": ({"userInfo": 1}, "request.userInfo: Invalid value: must be an object"),
+        "name": ({"userInfo": {"username": 1}}, "request.userInfo.username: Invalid value: must be a string"),
+        "groups": ({"userInfo": {"groups": {}}}, "request.userInfo.groups: Invalid value: must be a list of strings"),
+        "a number as group": (
             {"userInfo": {"groups": ["a", 1]}},
             "request.userInfo.groups: Invalid value: must be a list of strings",
-            id="a number as group",
         ),
-        pytest.param({"subResource": 1}, "request.subResource: Invalid value: must be a string", id="subresource"),
-        pytest.param({"name": 1}, "request.name: Invalid value: must be a string", id="name of the object"),
-        pytest.param({"namespace": 1}, "request.namespace: Invalid value: must be a string", id="namespace"),
-        pytest.param(
+        "subresource": ({"subResource": 1}, "request.subResource: Invalid value: must be a string"),
+        "name of the object": ({"name": 1}, "request.name: Invalid value: must be a string"),
+        "namespace": ({"namespace": 1}, "request.namespace: Invalid value: must be a string"),
+        "group of the resource": (
             {"resource": {"group": 1, "version": "v1", "resource": "x"}},
             "request.resource.group: Invalid value: must be a string",
-            id="group of the resource",
         ),
-    ],
+    },
 )
 def test_fault_of_a_request_is_a_problem_to_answer(changes: dict[str, Any], problem: str) -> None:
     request = make_admission_request(make_rule(), **changes)
@@ -181,13 +170,13 @@ def test_request_of_too_many_values_is_a_problem() -> None:
 EMPTY_LISTS = b'"notes":[' + b"[]," * 3_300_000 + b'[]],"metadata"'
 
 
-@pytest.mark.parametrize(
+@table(
     "filling",
-    [
-        pytest.param(b"[]," * 3_300_000, id="empty lists"),
-        pytest.param((b"[" * 60 + b"]" * 60 + b",") * 80_000, id="lists in lists"),
-        pytest.param(b'{"a":{"b":0}},' * 700_000, id="objects"),
-    ],
+    {
+        "empty lists": b"[]," * 3_300_000,
+        "lists in lists": (b"[" * 60 + b"]" * 60 + b",") * 80_000,
+        "objects": b'{"a":{"b":0}},' * 700_000,
+    },
 )
 def test_values_are_counted_before_they_take_memory(filling: bytes) -> None:
     """F4: ten megabytes of empty lists took half a gigabyte before they were refused."""
@@ -230,79 +219,75 @@ REQUEST = make_admission_request(make_rule())
 HEAD = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%s",' % UID.encode()
 
 
-@pytest.mark.parametrize(
-    ("decision", "answer"),
-    [
-        pytest.param(ALLOWED, b'"allowed":true}}', id="allowed"),
-        pytest.param(
+@table(
+    "decision, answer",
+    {
+        "allowed": (ALLOWED, b'"allowed":true}}'),
+        "allowed with advice": (
             Decision((ADVICE,), annotations={"decision": "warned", "rules": "DT001"}),
-            b'"allowed":true,"warnings":["spec.taint: is odd [DT001]"],'
-            b'"auditAnnotations":{"decision":"warned","rules":"DT001"}}}',
-            id="allowed with advice",
+            (
+                b'"allowed":true,"warnings":["spec.taint: is odd [DT001]"],'
+                b'"auditAnnotations":{"decision":"warned","rules":"DT001"}}}'
+            ),
         ),
-        pytest.param(
+        "allowed with a patch, in base64": (
             Decision(patch=({"op": "add", "path": "/a", "value": "b"},)),
             b'"allowed":true,"patchType":"JSONPatch","patch":"%s"}}'
             % base64.b64encode(b'[{"op":"add","path":"/a","value":"b"}]'),
-            id="allowed with a patch, in base64",
         ),
-        pytest.param(
+        "one field error, beside advice": (
             Decision((deny(required(TAINT.child("effect"))), ADVICE)),
-            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422,'
-            b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is invalid: '
-            b'spec.taint.effect: Required value",'
-            b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
-            b'[{"reason":"FieldValueRequired","message":"Required value","field":"spec.taint.effect"}]}},'
-            b'"warnings":["spec.taint: is odd [DT001]"]}}',
-            id="one field error, beside advice",
+            (
+                b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422,'
+                b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is invalid: '
+                b'spec.taint.effect: Required value",'
+                b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
+                b'[{"reason":"FieldValueRequired","message":"Required value","field":"spec.taint.effect"}]}},'
+                b'"warnings":["spec.taint: is odd [DT001]"]}}'
+            ),
         ),
-        pytest.param(
+        "several field errors, one of them at the path as written": (
             Decision((deny(invalid(TAINT, "x", "must be y")), deny(required(FLAT, declarative=True)))),
-            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422,'
-            b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is invalid: '
-            b'[spec.taint: Invalid value: \\"x\\": must be y, spec.operator: Required value]",'
-            b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
-            b'[{"reason":"FieldValueInvalid","message":"Invalid value: \\"x\\": must be y","field":"spec.taint"},'
-            b'{"reason":"FieldValueRequired","message":"Required value","field":"spec.operator"}]}}}}',
-            id="several field errors, one of them at the path as written",
+            (
+                b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422,'
+                b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is invalid: '
+                b'[spec.taint: Invalid value: \\"x\\": must be y, spec.operator: Required value]",'
+                b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
+                b'[{"reason":"FieldValueInvalid","message":"Invalid value: \\"x\\": must be y","field":"spec.taint"},'
+                b'{"reason":"FieldValueRequired","message":"Required value","field":"spec.operator"}]}}}}'
+            ),
         ),
-        pytest.param(
+        "a rule of the policy": (
             Decision((deny(forbidden(TAINT, "not yours"), rule="team-a"),)),
-            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Forbidden","code":403,'
-            b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is forbidden: '
-            b'spec.taint: Forbidden: not yours (rule team-a)",'
-            b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
-            b'[{"reason":"FieldValueForbidden","message":"Forbidden: not yours (rule team-a)",'
-            b'"field":"spec.taint"}]}}}}',
-            id="a rule of the policy",
+            (
+                b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Forbidden","code":403,'
+                b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is forbidden: '
+                b'spec.taint: Forbidden: not yours (rule team-a)",'
+                b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
+                b'[{"reason":"FieldValueForbidden","message":"Forbidden: not yours (rule team-a)",'
+                b'"field":"spec.taint"}]}}}}'
+            ),
         ),
-        pytest.param(
+        "a request that makes no sense": (
             Decision(problem="request.operation: Required value"),
-            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"BadRequest","code":400,'
-            b'"message":"request.operation: Required value"}}}',
-            id="a request that makes no sense",
+            (
+                b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"BadRequest","code":400,'
+                b'"message":"request.operation: Required value"}}}'
+            ),
         ),
-    ],
+    },
 )
 def test_answer_is_one_review(decision: Decision, answer: bytes) -> None:
     assert encode_response(REQUEST, decision) == HEAD + answer
 
 
-@pytest.mark.parametrize(
-    ("manifest", "start"),
-    [
-        pytest.param(
-            make_rule(meta={"generateName": "gpu-"}),
-            'DeviceTaintRule.resource.k8s.io "gpu-*" is invalid: ',
-            id="prefix",
-        ),
-        pytest.param(
-            make_rule(meta={"name": "a/b"}),
-            'DeviceTaintRule.resource.k8s.io "a/b" is invalid: ',
-            id="a slash in the name",
-        ),
-        pytest.param(make_patch(), 'ResourceSlicePatch.devicetaint.io "firmware" is invalid: ', id="our own kind"),
-    ],
+@table(
+    "manifest, start",
+    {
+        "prefix": (make_rule(meta={"generateName": "gpu-"}), 'DeviceTaintRule.resource.k8s.io "gpu-*" is invalid: '),
+        "a slash in the name": (make_rule(meta={"name": "a/b"}), 'DeviceTaintRule.resource.k8s.io "a/b" is invalid: '),
+        "our own kind": (make_patch(), 'ResourceSlicePatch.devicetaint.io "firmware" is invalid: '),
+    },
 )
 def test_refusal_names_the_object(manifest: Any, start: str) -> None:
     answer = encode_response(make_admission_request(manifest), Decision((deny(required(TAINT)),)))
@@ -315,17 +300,17 @@ def test_refusal_in_the_core_group_names_the_kind_alone() -> None:
     assert json.loads(answer)["response"]["status"]["message"].startswith('ConfigMap "policy" is invalid: ')
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        pytest.param(400, "BadRequest", id="400"),
-        pytest.param(403, "Forbidden", id="403"),
-        pytest.param(413, "RequestEntityTooLarge", id="413"),
-        pytest.param(422, "Invalid", id="422"),
-        pytest.param(429, "TooManyRequests", id="429"),
-        pytest.param(500, "InternalError", id="500"),
-        pytest.param(504, "Timeout", id="504"),
-    ],
+@table(
+    "code, reason",
+    {
+        "400": (400, "BadRequest"),
+        "403": (403, "Forbidden"),
+        "413": (413, "RequestEntityTooLarge"),
+        "422": (422, "Invalid"),
+        "429": (429, "TooManyRequests"),
+        "500": (500, "InternalError"),
+        "504": (504, "Timeout"),
+    },
 )
 def test_failure_of_ours_refuses(code: int, reason: str) -> None:
     assert encode_failure('u"1', code, "spent 8 s before lint") == (

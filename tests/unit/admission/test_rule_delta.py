@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, NOW, decoded
+from tests.tables import table
 from tests.unit.admission.guarding import ask, fleet, node, over, tainting, told
 from tests.unit.inventory.values import inventory_of
 from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
@@ -91,29 +92,20 @@ def test_update_that_does_more_is_judged(new: Any, old: Any) -> None:
     assert "impact" in decision.annotations
 
 
-@pytest.mark.parametrize(
-    ("new", "old"),
-    [
-        pytest.param(tainting(added=YESTERDAY), tainting(node(0), added=YESTERDAY), id="wider"),
-        pytest.param(tainting(node(1), added=YESTERDAY), tainting(node(0), added=YESTERDAY), id="elsewhere"),
-        pytest.param(
-            tainting(node(0), added=YESTERDAY, value="fan"), tainting(node(0), added=YESTERDAY), id="another value"
-        ),
-        pytest.param(
-            tainting(node(0), added=YESTERDAY, key="example.com/b"),
-            tainting(node(0), added=YESTERDAY),
-            id="another key",
-        ),
-        pytest.param(tainting(node(0), added=YESTERDAY), RULE, id="set back"),
-        pytest.param(
-            tainting(node(0), added=YESTERDAY), tainting(node(0), "NoSchedule", added=YESTERDAY), id="effect raised"
-        ),
-        pytest.param(
+@table(
+    "new, old",
+    {
+        "wider": (tainting(added=YESTERDAY), tainting(node(0), added=YESTERDAY)),
+        "elsewhere": (tainting(node(1), added=YESTERDAY), tainting(node(0), added=YESTERDAY)),
+        "another value": (tainting(node(0), added=YESTERDAY, value="fan"), tainting(node(0), added=YESTERDAY)),
+        "another key": (tainting(node(0), added=YESTERDAY, key="example.com/b"), tainting(node(0), added=YESTERDAY)),
+        "set back": (tainting(node(0), added=YESTERDAY), RULE),
+        "effect raised": (tainting(node(0), added=YESTERDAY), tainting(node(0), "NoSchedule", added=YESTERDAY)),
+        "asked to evict": (
             tainting(node(0), "NoSchedule", added=YESTERDAY, evict=True),
             tainting(node(0), "NoSchedule", added=YESTERDAY),
-            id="asked to evict",
         ),
-    ],
+    },
 )
 def test_old_rule_uses_up_the_graces_of_whom_it_newly_hits(new: Any, old: Any) -> None:
     """A rule that was made to hit nobody could otherwise lie in wait until its time is past."""
@@ -146,7 +138,7 @@ def test_old_rule_that_asks_another_evictor_begins_nothing() -> None:
         (DeviceSelector(device="gpu-0", unknown=(("all", "true"),)), True),
     ],
 )
-def test_selector_is_wide_if_no_name_narrows_it(selector: DeviceSelector | None, wide: bool) -> None:  # noqa: FBT001
+def test_selector_is_wide_if_no_name_narrows_it(selector: DeviceSelector | None, *, wide: bool) -> None:
     assert is_wide(selector) is wide
 
 

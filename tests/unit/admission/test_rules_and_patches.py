@@ -86,7 +86,7 @@ CASES: Final = {
         {"impact": SOFT, "user": OPERATOR, "mode": PolicyMode.WARN},
     ),
     "first step": Case(
-        *(tainting(), patching(), "create the rule with", "create the patch with", {"impact": TWO_STEPS}),
+        *(tainting(), patching(), "create the rule with", "create the patch with", {"impact": TWO_STEPS})
     ),
     "with a slow filter": Case(
         tainting(effect="NoSchedule"),

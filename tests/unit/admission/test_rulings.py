@@ -22,6 +22,7 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import validate
 from webhook.admission.rulings import Ruling, at_most, findings_of
@@ -59,44 +60,52 @@ def text_for(toleration: Any, *rules: Any, **fields: Any) -> str:
 # --- words --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("toleration", "words"),
-    [
-        pytest.param(make_toleration(), f'key "{KEY}", NoSchedule', id="a key and an effect"),
-        pytest.param(
-            make_toleration(operator="Equal", value="79", effect="None"),
-            f'key "{KEY}" with value "79", None',
-            id="a value",
-        ),
-        pytest.param(make_toleration(operator="Equal"), f'key "{KEY}", NoSchedule', id="no value"),
-        pytest.param(
-            make_toleration(effect="NoExecute", seconds=30), f'key "{KEY}", NoExecute, for 30 s', id="seconds"
-        ),
-        pytest.param(make_toleration(effect="NoExecute"), f'key "{KEY}", NoExecute, for ever', id="no seconds"),
-        pytest.param(make_toleration(key=None, effect=None), "every key, every effect, for ever", id="everything"),
-    ],
+@table(
+    "toleration, words",
+    {
+        "a key and an effect": (make_toleration(), f'key "{KEY}", NoSchedule'),
+        "a value": (make_toleration(operator="Equal", value="79", effect="None"), f'key "{KEY}" with value "79", None'),
+        "no value": (make_toleration(operator="Equal"), f'key "{KEY}", NoSchedule'),
+        "seconds": (make_toleration(effect="NoExecute", seconds=30), f'key "{KEY}", NoExecute, for 30 s'),
+        "no seconds": (make_toleration(effect="NoExecute"), f'key "{KEY}", NoExecute, for ever'),
+        "everything": (make_toleration(key=None, effect=None), "every key, every effect, for ever"),
+    },
 )
 def test_toleration_is_told_with_what_is_left_out(toleration: Any, words: str) -> None:
     text = text_for(toleration, make_entry("no", "deny"))
     assert f"may not use a toleration of {words}; ask for less" in text
 
 
-def test_message_of_a_rule_is_told_after_what_it_refuses() -> None:
-    rule = make_entry("no", "deny", message="ask #gpu-ops in chat")
-    assert text_for(make_toleration(), rule) == f'a toleration of key "{KEY}", NoSchedule: ask #gpu-ops in chat'
-    assert text_for(make_toleration(), {**rule, "action": "warn"}) == "ask #gpu-ops in chat"
+CHAT: Any = {"message": "ask #gpu-ops in chat"}
+NIC = make_entry("others", "allow", {"deviceClasses": ["nic"]})
 
 
-def test_warning_without_a_message_says_who_asks_for_what() -> None:
-    text = text_for(make_toleration(), make_entry("told", "warn"))
-    assert text == f'"jane" in namespace "ml" asks for a toleration of key "{KEY}", NoSchedule'
-
-
-def test_default_that_denies_tells_the_way_out() -> None:
-    rules = [make_entry("others", "allow", {"deviceClasses": ["nic"]})]
-    text = text_for(make_toleration(), *rules, default="deny")
-    assert text.startswith('no rule allows "jane" in namespace "ml" a toleration of')
-    assert text.endswith("ask for less, or your cluster's admins for a rule")
+@table(
+    "rule, fields, text",
+    {
+        "a message of a refusal": (
+            make_entry("no", "deny", **CHAT),
+            {},
+            f'a toleration of key "{KEY}", NoSchedule: ask #gpu-ops in chat',
+        ),
+        "a message of a warning": (make_entry("no", "warn", **CHAT), {}, "ask #gpu-ops in chat"),
+        "a warning without a message": (
+            make_entry("told", "warn"),
+            {},
+            f'"jane" in namespace "ml" asks for a toleration of key "{KEY}", NoSchedule',
+        ),
+        "a default that denies": (
+            NIC,
+            {"default": "deny"},
+            (
+                f'no rule allows "jane" in namespace "ml" a toleration of key "{KEY}", NoSchedule; '
+                "ask for less, or your cluster's admins for a rule"
+            ),
+        ),
+    },
+)
+def test_rule_is_told_in_its_own_words_or_with_who_asks_for_what(rule: Any, fields: Any, text: str) -> None:
+    assert text_for(make_toleration(), rule, **fields) == text
 
 
 def test_condition_that_could_not_be_evaluated_is_told() -> None:
@@ -158,14 +167,10 @@ def refused(path: str, *, who: str = "jane") -> str:
     return f'deny {path}: "{who}" may not use {what}; ask for less, or your cluster\'s admins for an exception'
 
 
-def test_taint_of_a_rule_is_refused_at_its_path() -> None:
+def test_taint_of_a_rule_or_patch_is_refused_at_its_path() -> None:
     assert on_taints(make_rule()) == [refused("spec.taint")]
     assert judged(make_rule(), taintRules=[NO_HEALTH]).code == 403
-
-
-def test_taints_of_a_patch_are_refused_each() -> None:
-    patch = make_patch(taints=[OTHER, TAINT])
-    assert on_taints(patch) == [refused("spec.devices.taints[1]")]
+    assert on_taints(make_patch(taints=[OTHER, TAINT])) == [refused("spec.devices.taints[1]")]
 
 
 def test_taints_of_slices_are_left_to_their_drivers_unless_told_otherwise() -> None:
@@ -196,46 +201,35 @@ def test_no_taint_hides_behind_many() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("new", "old"),
-    [
-        pytest.param(make_rule(), make_rule(), id="nothing changed"),
-        pytest.param(
-            make_rule(meta=make_meta("unhealthy-gpu", labels={"a": "b"})), make_rule(), id="a label of a rule changed"
-        ),
-        pytest.param(
-            make_rule(annotations={"example.com/x": "1"}), make_rule(), id="an annotation that is none of ours changed"
-        ),
-        pytest.param(make_patch(taints=[TAINT, OTHER]), make_patch(taints=[TAINT]), id="another taint came to a patch"),
-        pytest.param(make_patch(taints=[OTHER, TAINT]), make_patch(taints=[TAINT]), id="taints of a patch moved"),
-        pytest.param(
+@table(
+    "new, old",
+    {
+        "nothing changed": (make_rule(), make_rule()),
+        "a label of a rule changed": (make_rule(meta=make_meta("unhealthy-gpu", labels={"a": "b"})), make_rule()),
+        "an annotation that is none of ours changed": (make_rule(annotations={"example.com/x": "1"}), make_rule()),
+        "another taint came to a patch": (make_patch(taints=[TAINT, OTHER]), make_patch(taints=[TAINT])),
+        "taints of a patch moved": (make_patch(taints=[OTHER, TAINT]), make_patch(taints=[TAINT])),
+        "a patch's taint got another time": (
             make_patch(taints=[make_taint(time_added="2026-06-01T11:59:40Z")]),
             make_patch(taints=[TAINT]),
-            id="a patch's taint got another time",
         ),
-    ],
+    },
 )
 def test_taint_that_an_update_leaves_as_it_was_is_not_judged_again(new: Any, old: Any) -> None:
     assert on_taints(new, old=old) == []
 
 
-@pytest.mark.parametrize(
-    ("new", "old"),
-    [
-        pytest.param(make_rule(), make_rule(taint=OTHER), id="the taint of a rule changed"),
-        pytest.param(make_rule(), make_rule(selector={"driver": "gpu.example.com"}), id="a rule's devices changed"),
-        pytest.param(make_rule(annotations={"devicetaint.io/evict": "true"}), make_rule(), id="a rule is to evict now"),
-        pytest.param(make_rule(annotations={CONFIRM_IMPACT: CONFIRMED}), make_rule(), id="a rule is confirmed now"),
-        pytest.param(make_patch(taints=[TAINT]), make_patch(taints=[OTHER]), id="the taint of a patch changed"),
-        pytest.param(
-            make_patch(taints=[TAINT]),
-            make_patch(taints=[TAINT], filter_={"driver": "b"}),
-            id="a patch's devices changed",
-        ),
-        pytest.param(
-            make_patch(taints=[TAINT], priority=2), make_patch(taints=[TAINT], priority=1), id="it may win over others"
-        ),
-    ],
+@table(
+    "new, old",
+    {
+        "the taint of a rule changed": (make_rule(), make_rule(taint=OTHER)),
+        "a rule's devices changed": (make_rule(), make_rule(selector={"driver": "gpu.example.com"})),
+        "a rule is to evict now": (make_rule(annotations={"devicetaint.io/evict": "true"}), make_rule()),
+        "a rule is confirmed now": (make_rule(annotations={CONFIRM_IMPACT: CONFIRMED}), make_rule()),
+        "the taint of a patch changed": (make_patch(taints=[TAINT]), make_patch(taints=[OTHER])),
+        "a patch's devices changed": (make_patch(taints=[TAINT]), make_patch(taints=[TAINT], filter_={"driver": "b"})),
+        "it may win over others": (make_patch(taints=[TAINT], priority=2), make_patch(taints=[TAINT], priority=1)),
+    },
 )
 def test_taint_that_an_update_changes_is_judged(new: Any, old: Any) -> None:
     assert len([each for each in on_taints(new, old=old) if each.startswith("deny ")]) == 1
@@ -299,19 +293,17 @@ def test_whoever_may_is_not_stopped() -> None:
     assert on_taints(make_rule(), mine, NO_HEALTH) == [refused("spec.taint")]
 
 
-@pytest.mark.parametrize(
-    ("when", "matches"),
-    [
-        pytest.param(
-            "rule.driver == 'gpu.example.com' && rule.pool == 'node-0' && rule.device == 'gpu-0'", True, id="devices"
-        ),
-        pytest.param("rule.name == 'unhealthy-gpu' && !rule.evict", True, id="the rule itself"),
-        pytest.param("rule.annotations['devicetaint.io/owner'] == requester.username", True, id="annotations"),
-        pytest.param("taint.key == 'gpu.example.com/unhealthy' && taint.effect == 'NoSchedule'", True, id="the taint"),
-        pytest.param("taint.timeAdded < '2026-06-01T11:00:00Z'", False, id="the time"),
-    ],
+@table(
+    "when, matches",
+    {
+        "devices": ("rule.driver == 'gpu.example.com' && rule.pool == 'node-0' && rule.device == 'gpu-0'", True),
+        "the rule itself": ("rule.name == 'unhealthy-gpu' && !rule.evict", True),
+        "annotations": ("rule.annotations['devicetaint.io/owner'] == requester.username", True),
+        "the taint": ("taint.key == 'gpu.example.com/unhealthy' && taint.effect == 'NoSchedule'", True),
+        "the time": ("taint.timeAdded < '2026-06-01T11:00:00Z'", False),
+    },
 )
-def test_expression_sees_what_is_set(when: str, matches: bool) -> None:  # noqa: FBT001 -- a table's
+def test_expression_sees_what_is_set(when: str, *, matches: bool) -> None:
     rule = make_rule(annotations={"devicetaint.io/owner": "jane"})
     found = on_taints(rule, make_entry("asks", "deny", {"when": when}))
     assert (len(found) == 1) is matches
@@ -360,12 +352,9 @@ def test_only_what_refuses_nothing_is_left_out_where_there_is_too_much(most: int
     assert [each.rule for each in found] == expected
 
 
-def test_what_is_allowed_without_a_word_is_passed_over() -> None:
+def test_only_refusals_are_found_and_are_turned_down_by_the_mode_of_the_policy_alone() -> None:
     rulings = [ruling_by("allow"), ruling_by("deny")]
     assert [each.rule for each in findings_of(rulings, "jane", PolicyMode.ENFORCE, NOW)] == ["deny-0"]
-
-
-def test_refusal_that_is_a_warning_for_another_reason_than_the_mode_is_not_turned_down() -> None:
     (found,) = findings_of([ruling_by("deny")], "jane", PolicyMode.WARN, NOW)
     assert (found.severity, found.turned_down) == (Severity.WARN, False)
 
@@ -376,14 +365,11 @@ def candidate_says(active: Any, candidate: Any) -> list[tuple[str, str, str]]:
     return [(each.path, each.rule, each.change) for each in decision.differences]
 
 
-def test_candidate_is_compared_on_taints_too() -> None:
+def test_candidate_is_compared_on_taints_too_and_says_nothing_where_it_is_off() -> None:
     stricter, nothing = judge_of(taintRules=[NO_HEALTH]), judge_of()
-    assert candidate_says(nothing, stricter) == [("spec.taint", "no-health", "denied")]
-    assert candidate_says(stricter, nothing) == [("spec.taint", "no-health", "allowed")]
-    assert candidate_says(stricter, stricter) == []
-
-
-def test_candidate_that_is_off_says_nothing() -> None:
     off = judge_of(taintRules=[NO_HEALTH], mode="off")
-    assert candidate_says(judge_of(), off) == []
-    assert candidate_says(judge_of(taintRules=[NO_HEALTH]), off) == [("spec.taint", "no-health", "allowed")]
+    assert candidate_says(nothing, stricter) == [("spec.taint", "no-health", "denied")]
+    assert (
+        candidate_says(stricter, nothing) == candidate_says(stricter, off) == [("spec.taint", "no-health", "allowed")]
+    )
+    assert candidate_says(stricter, stricter) == candidate_says(nothing, off) == []

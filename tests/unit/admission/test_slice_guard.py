@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import (
-    KEY,
     NOW_TEXT,
     decoded,
     make_admission_request,
@@ -20,6 +19,7 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
+from tests.tables import table
 from webhook.admission.chain import validate
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, PolicyMode
@@ -81,13 +81,13 @@ def test_new_taint_is_told_with_whom_it_hits() -> None:
     assert decision.annotations["impact"] == f"{figures} podGroups=0"
 
 
-@pytest.mark.parametrize(
+@table(
     "known",
-    [
-        pytest.param([slice_with(EVICTING)], id="this slice has it"),
-        pytest.param([PLAIN, slice_with(EVICTING, name="older", generation=0)], id="an older generation has it"),
-        pytest.param([PLAIN, slice_with(EVICTING, name="next", generation=2)], id="a newer generation has it"),
-    ],
+    {
+        "this slice has it": [slice_with(EVICTING)],
+        "an older generation has it": [PLAIN, slice_with(EVICTING, name="older", generation=0)],
+        "a newer generation has it": [PLAIN, slice_with(EVICTING, name="next", generation=2)],
+    },
 )
 def test_taint_that_the_pool_has_already_is_not_told(known: list[Any]) -> None:
     assert told(answer(slice_with(EVICTING), PLAIN, held(*known, *CLAIMS))) == []
@@ -141,11 +141,6 @@ def test_unknown_impact_is_told() -> None:
 def test_nothing_is_told_in_mode_off_or_where_nobody_looks() -> None:
     assert told(answer(slice_with(EVICTING), PLAIN, held(PLAIN, *CLAIMS), mode=PolicyMode.OFF)) == []
     assert told(validate(make_admission_request(slice_with(EVICTING), PLAIN), make_context())) == []
-
-
-def test_key_of_the_taint_is_the_builders() -> None:
-    """Tolerations above are for it."""
-    assert EVICTING["key"] == KEY
 
 
 def test_a_taint_that_was_there_a_moment_ago_is_not_told_again() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, node, tainting
 from tests.unit.admission.softened import MARKS, send, softening, stored_softened
 from webhook.api.meta import format_time
@@ -19,15 +20,15 @@ LONG_AGO = NOW - timedelta(hours=2)
 LATER = NOW + timedelta(minutes=20)
 
 
-@pytest.mark.parametrize(
+@table(
     "again",
-    [
-        pytest.param(tainting(annotations=MARKS, added=LONG_AGO), id="server-side apply"),
-        pytest.param(tainting(added=NOW), id="put, and the server has set the time"),
-        pytest.param(tainting(added=NOW - timedelta(seconds=60)), id="a minute ago"),
-        pytest.param(tainting(added=NOW + timedelta(seconds=60)), id="a minute ahead"),
-        pytest.param(stored_softened(added=LONG_AGO, annotations={SOFTENED_FROM: "x"}), id="without the mark"),
-    ],
+    {
+        "server-side apply": tainting(annotations=MARKS, added=LONG_AGO),
+        "put, and the server has set the time": tainting(added=NOW),
+        "a minute ago": tainting(added=NOW - timedelta(seconds=60)),
+        "a minute ahead": tainting(added=NOW + timedelta(seconds=60)),
+        "without the mark": stored_softened(added=LONG_AGO, annotations={SOFTENED_FROM: "x"}),
+    },
 )
 @pytest.mark.parametrize("mode", [PolicyMode.ENFORCE, PolicyMode.WARN])
 def test_rule_that_is_sent_again_is_what_is_stored(again: Any, mode: PolicyMode) -> None:
@@ -87,9 +88,6 @@ def test_rule_that_is_raised_is_softened() -> None:
     assert (raised.softened, raised.judged.allowed, raised.time) == (True, True, format_time(NOW))
 
 
-# --- managedFields --------------------------------------------------------------------------------
-
-
 def entry(manager: str, second: int, **fields: Any) -> dict[str, Any]:
     time = f"2026-06-01T11:00:{second:02}Z"
     return {"manager": manager, "operation": "Apply", "time": time, "fieldsV1": {"f:spec": {}}, **fields}
@@ -109,15 +107,15 @@ def test_time_of_a_manager_stays_as_it_is_stored() -> None:
     assert [each["path"] for each in same.mutated.patch] == ["/spec/taint/effect"]
 
 
-@pytest.mark.parametrize(
+@table(
     "entries",
-    [
-        pytest.param([entry("evict", 2), entry("kubectl", 9)], id="another manager"),
-        pytest.param([entry("evict", 2), entry("operator", 9), entry("kubectl", 9)], id="one more"),
-        pytest.param([entry("evict", 2), entry("operator", 9, fieldsV1={"f:spec": {"f:x": {}}})], id="other fields"),
-        pytest.param([], id="none"),
-        pytest.param(["text", 7], id="of another type"),
-    ],
+    {
+        "another manager": [entry("evict", 2), entry("kubectl", 9)],
+        "one more": [entry("evict", 2), entry("operator", 9), entry("kubectl", 9)],
+        "other fields": [entry("evict", 2), entry("operator", 9, fieldsV1={"f:spec": {"f:x": {}}})],
+        "none": [],
+        "of another type": ["text", 7],
+    },
 )
 def test_managers_that_differ_are_left_to_the_server(entries: Any) -> None:
     stored = managed(stored_softened(added=LONG_AGO), entry("operator", 1), entry("evict", 2))

@@ -8,20 +8,13 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, NOW, decoded
+from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, ask, fleet, node, refusals, tainting, text_in
 from tests.unit.admission.softened import MARKS, OPERATOR, send, softening, stored_softened
 from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM
-from webhook.policy.model import (
-    Action,
-    ImpactLimits,
-    ImpactSettings,
-    NamespaceMatch,
-    PolicyMode,
-    Softening,
-    TaintMatch,
-)
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, NamespaceMatch, PolicyMode, Softening, TaintMatch
 
 ALWAYS = softening(Softening.ALWAYS)
 LONG_AGO = NOW - timedelta(hours=2)
@@ -81,14 +74,14 @@ def test_other_effects_stay(effect: str) -> None:
     assert (sent.mutated.patch, sent.judged.allowed) == ((), True)
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
-    [
-        pytest.param({"user": "dana"}, id="another account"),
-        pytest.param({"impact": softening(taints=TaintMatch(keys=("other/*",)))}, id="another taint"),
-        pytest.param({"impact": softening(Softening.NEVER)}, id="an entry that denies"),
-        pytest.param({"impact": softening(two_step=True)}, id="a rule that needs two steps"),
-    ],
+    {
+        "another account": {"user": "dana"},
+        "another taint": {"impact": softening(taints=TaintMatch(keys=("other/*",)))},
+        "an entry that denies": {"impact": softening(Softening.NEVER)},
+        "a rule that needs two steps": {"impact": softening(two_step=True)},
+    },
 )
 def test_rule_of_another_entry_is_refused_as_before(options: Any) -> None:
     sent = send(tainting(), **options)
@@ -102,16 +95,16 @@ def test_second_step_is_softened() -> None:
     assert send(tainting(), tainting(effect="None"), impact=settings).judged.allowed
 
 
-@pytest.mark.parametrize(
-    ("rule", "settings", "reason"),
-    [
-        pytest.param(tainting({}), softening(), "an empty selector", id="empty selector"),
-        pytest.param(tainting(None), softening(), "a rule without selector", id="no selector"),
-        pytest.param(tainting({**node(0), "orDriver": "b"}), softening(), "not known here", id="unknown field"),
-        pytest.param(tainting(), softening(devices=7), "the limit is 7 devices and 3 pods", id="devices"),
-        pytest.param(tainting(), softening(devices=7, pods=None), "the limit is 7 devices", id="devices alone"),
-        pytest.param(tainting(), softening(claims=3), "the limit is 3 claims and 3 pods", id="claims"),
-    ],
+@table(
+    "rule, settings, reason",
+    {
+        "empty selector": (tainting({}), softening(), "an empty selector"),
+        "no selector": (tainting(None), softening(), "a rule without selector"),
+        "unknown field": (tainting({**node(0), "orDriver": "b"}), softening(), "not known here"),
+        "devices": (tainting(), softening(devices=7), "the limit is 7 devices and 3 pods"),
+        "devices alone": (tainting(), softening(devices=7, pods=None), "the limit is 7 devices"),
+        "claims": (tainting(), softening(claims=3), "the limit is 3 claims and 3 pods"),
+    },
 )
 @pytest.mark.parametrize("when", [Softening.OVER, Softening.ALWAYS])
 def test_what_softening_would_not_help_is_refused(
@@ -127,22 +120,21 @@ def test_what_softening_would_not_help_is_refused(
     assert reason in " ".join(refusals(send(forged, impact=ImpactSettings(limits=(limits, others))).judged))
 
 
-@pytest.mark.parametrize(
-    ("cluster", "settings", "waits"),
-    [
-        pytest.param(fleet(), softening(pods=None, namespaces=0), True, id="namespaces"),
-        pytest.param(fleet(), softening(pods=3, namespaces=0), True, id="pods and namespaces"),
-        pytest.param(fleet(), softening(pods=9, protected_namespaces=NamespaceMatch(("ml",))), True, id="protected"),
-        pytest.param(
+@table(
+    "cluster, settings, waits",
+    {
+        "namespaces": (fleet(), softening(pods=None, namespaces=0), True),
+        "pods and namespaces": (fleet(), softening(pods=3, namespaces=0), True),
+        "protected": (fleet(), softening(pods=9, protected_namespaces=NamespaceMatch(("ml",))), True),
+        "PodGroup of unknown size": (
             [pool_slice("gpu-0", pool="node-0"), claim("c", on(pool="node-0"), users=[group("pg")])],
             softening(),
             False,
-            id="PodGroup of unknown size",
         ),
-        pytest.param([pool_slice("gpu-0", count=2)], softening(), False, id="half published pool"),
-    ],
+        "half published pool": ([pool_slice("gpu-0", count=2)], softening(), False),
+    },
 )
-def test_other_reasons_soften_too(cluster: Any, settings: ImpactSettings, waits: bool) -> None:  # noqa: FBT001
+def test_other_reasons_soften_too(cluster: Any, settings: ImpactSettings, *, waits: bool) -> None:
     sent = send(tainting(), cluster=inventory_of(*cluster), impact=settings)
     assert (sent.softened, sent.judged.allowed) == (True, True)
     assert any("no pod is evicted before" in text for text in sent.judged.warnings) is waits
@@ -247,15 +239,15 @@ def test_what_was_softened_does_not_speak_against_what_other_replicas_left() -> 
     assert judged_alone((*softened, *many(9))).code == 403
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
-    [
-        pytest.param({"user": "dana"}, id="others have one limit"),
-        pytest.param({"impact": softening(Softening.ALWAYS)}, id="nothing is left where all is softened"),
-        pytest.param({"impact": softening(devices=4)}, id="closed devices are not softened"),
-        pytest.param({"impact": softening(pods=0)}, id="alone over the limit"),
-        pytest.param({"impact": softening(two_step=True)}, id="two steps"),
-    ],
+    {
+        "others have one limit": {"user": "dana"},
+        "nothing is left where all is softened": {"impact": softening(Softening.ALWAYS)},
+        "closed devices are not softened": {"impact": softening(devices=4)},
+        "alone over the limit": {"impact": softening(pods=0)},
+        "two steps": {"impact": softening(two_step=True)},
+    },
 )
 def test_only_what_mutate_may_have_left_is_let_through(options: Any) -> None:
     assert judged_alone(many(8), **options).code == 403
@@ -352,9 +344,7 @@ def test_rule_that_asks_our_worker_gets_the_mark() -> None:
     sent = send(tainting(effect="NoSchedule", evict=True))
     assert (sent.softened, sent.judged.allowed) == (True, True)
     assert sent.remark == "was marked with devicetaint.io/softened-from; the limit is 3 pods"
-    assert [each["path"] for each in sent.mutated.patch] == [
-        "/metadata/annotations/devicetaint.io~1softened-from",
-    ]
+    assert [each["path"] for each in sent.mutated.patch] == ["/metadata/annotations/devicetaint.io~1softened-from"]
     within = send(tainting(node(0), "NoSchedule", evict=True), impact=ALWAYS)
     assert (within.mutated.patch, within.judged.allowed) == ((), True)
     assert send(tainting(effect="NoSchedule", evict=True), user="dana").judged.code == 403

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.tables import table
 from webhook.admission.review import decode_stepwise
 
 
@@ -15,19 +16,19 @@ def rests_in(text: bytes, step_bytes: int) -> int:
     return len(rests)
 
 
-@pytest.mark.parametrize(
-    ("step_bytes", "steps"),
-    [
-        pytest.param(31, 0, id="the whole text in one"),
-        pytest.param(30, 1, id="all six items"),
-        pytest.param(24, 1, id="all six items and no more"),
-        pytest.param(23, 2, id="five items and one"),
-        pytest.param(12, 2, id="three each"),
-        pytest.param(11, 3, id="two each"),
-        pytest.param(8, 3, id="two each and no more"),
-        pytest.param(7, 6, id="one each"),
-        pytest.param(3, 6, id="less than one, which cannot be split"),
-    ],
+@table(
+    "step_bytes, steps",
+    {
+        "the whole text in one": (31, 0),
+        "all six items": (30, 1),
+        "all six items and no more": (24, 1),
+        "five items and one": (23, 2),
+        "three each": (12, 2),
+        "two each": (11, 3),
+        "two each and no more": (8, 3),
+        "one each": (7, 6),
+        "less than one, which cannot be split": (3, 6),
+    },
 )
 def test_neighbours_are_decoded_together_as_far_as_a_step_goes(step_bytes: int, steps: int) -> None:
     """Once more for the list, to find its items."""
@@ -51,12 +52,6 @@ def test_values_are_split_down_to_the_twelfth_level() -> None:
     """Each level reads the text again."""
     assert rests_in(b"[" * 30 + b"]" * 30, 1) == 13
     assert rests_in(b'{"a":' * 30 + b"1" + b"}" * 30, 1) == 13
-
-
-@pytest.mark.parametrize("step_bytes", [3, 7, 8, 11, 12, 23, 24, 31])
-def test_neighbours_that_are_decoded_together_are_all_there(step_bytes: int) -> None:
-    text = b"[1111,2222,3333,4444,5555,6666]"
-    assert decode_stepwise(text, step_bytes=step_bytes) == [1111, 2222, 3333, 4444, 5555, 6666]
 
 
 def test_fault_is_reported_at_its_place_in_the_whole_text() -> None:

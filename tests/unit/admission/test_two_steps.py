@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import pytest
-
 from tests.builders import DRIVER, KEY, make_patch, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import NOWHERE, ask, node, refusals, tainting
 from tests.unit.admission.patch_guarding import ask_patch, cel, evicting, known, patching, send_patch
 from tests.unit.admission.softened import send, softening
@@ -22,41 +21,37 @@ NOT_YET: Final = (
 QUIET: Final = make_taint(effect="None")
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param(tainting(NOWHERE, "None"), tainting(), id="selector"),
-        pytest.param(tainting(node(0), "NoSchedule"), tainting(), id="a wider selector"),
-        pytest.param(tainting(NOWHERE, "NoSchedule"), tainting(effect="NoSchedule", evict=True), id="with /evict"),
-        pytest.param(tainting(None, "None"), tainting(), id="a selector for the first time"),
-        pytest.param(tainting(effect="None"), tainting({"driver": DRIVER, "all": True}), id="an unknown field"),
-        pytest.param(tainting(effect="None", key="a.example.com/x"), tainting(), id="key"),
-        pytest.param(tainting(effect="None", value="planned"), tainting(value="now"), id="value"),
-        pytest.param(tainting(effect="None"), tainting(annotations=HARDWARE), id="the rest of the hardware"),
-        pytest.param(tainting(node(0)), tainting(), id="a wider selector, while it evicts"),
-        pytest.param(tainting(value="planned"), tainting(value="now"), id="value, while it evicts"),
-        pytest.param(tainting(), tainting(annotations=HARDWARE), id="the rest of the hardware, while it evicts"),
-    ],
+@table(
+    "old, new",
+    {
+        "selector": (tainting(NOWHERE, "None"), tainting()),
+        "a wider selector": (tainting(node(0), "NoSchedule"), tainting()),
+        "with /evict": (tainting(NOWHERE, "NoSchedule"), tainting(effect="NoSchedule", evict=True)),
+        "a selector for the first time": (tainting(None, "None"), tainting()),
+        "an unknown field": (tainting(effect="None"), tainting({"driver": DRIVER, "all": True})),
+        "key": (tainting(effect="None", key="a.example.com/x"), tainting()),
+        "value": (tainting(effect="None", value="planned"), tainting(value="now")),
+        "the rest of the hardware": (tainting(effect="None"), tainting(annotations=HARDWARE)),
+        "a wider selector, while it evicts": (tainting(node(0)), tainting()),
+        "value, while it evicts": (tainting(value="planned"), tainting(value="now")),
+        "the rest of the hardware, while it evicts": (tainting(), tainting(annotations=HARDWARE)),
+    },
 )
 def test_rule_that_evicts_must_have_existed_with_its_selector_and_taint(old: Any, new: Any) -> None:
     assert refusals(ask(new, old, impact=SETTINGS))[0] == NOT_YET
     assert NOT_YET not in refusals(ask(new, old, impact=ImpactSettings(limits=SETTINGS.limits)))
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param(tainting(effect="None"), tainting(), id="the effect alone"),
-        pytest.param(tainting(effect="NoSchedule"), tainting(effect="NoSchedule", evict=True), id="/evict alone"),
-        pytest.param(tainting(effect="None"), tainting(node(0)), id="fewer devices"),
-        pytest.param(tainting(), tainting(node(0)), id="fewer devices, while it evicts"),
-        pytest.param(
-            tainting(NOWHERE, "None"), tainting(effect="NoSchedule"), id="another selector that evicts no pod"
-        ),
-        pytest.param(
-            tainting(effect="None", annotations=HARDWARE), tainting(annotations=HARDWARE), id="hardware as before"
-        ),
-    ],
+@table(
+    "old, new",
+    {
+        "the effect alone": (tainting(effect="None"), tainting()),
+        "/evict alone": (tainting(effect="NoSchedule"), tainting(effect="NoSchedule", evict=True)),
+        "fewer devices": (tainting(effect="None"), tainting(node(0))),
+        "fewer devices, while it evicts": (tainting(), tainting(node(0))),
+        "another selector that evicts no pod": (tainting(NOWHERE, "None"), tainting(effect="NoSchedule")),
+        "hardware as before": (tainting(effect="None", annotations=HARDWARE), tainting(annotations=HARDWARE)),
+    },
 )
 def test_second_step_passes(old: Any, new: Any) -> None:
     assert ask(new, old, impact=SETTINGS).allowed
@@ -73,26 +68,18 @@ def test_rule_that_swaps_its_selector_is_not_softened() -> None:
     assert (sent.softened, NOT_YET in refusals(sent.judged)) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param(patching(NOWHERE, QUIET), patching(), id="filter"),
-        pytest.param(patching({"driver": DRIVER, "pool": "node-0"}, QUIET), patching(), id="a wider filter"),
-        pytest.param(
-            make_patch(filter_={"driver": DRIVER}, meta={"name": "firmware"}), patching(), id="its first taint"
-        ),
-        pytest.param(patching(cel("false"), QUIET), patching(cel("true")), id="CEL"),
-        pytest.param(patching("default", QUIET), patching("default", evicting(value="now")), id="value"),
-        pytest.param(
-            patching("default", QUIET), patching("default", evicting(), evicting(key="k.example.com/k")), id="one more"
-        ),
-        pytest.param(
-            patching(), patching("default", evicting(), evicting(key="k.example.com/k")), id="while it evicts"
-        ),
-        pytest.param(
-            patching(NOWHERE, make_taint()), patching("default", make_taint(), softened=KEY), id="softened keys"
-        ),
-    ],
+@table(
+    "old, new",
+    {
+        "filter": (patching(NOWHERE, QUIET), patching()),
+        "a wider filter": (patching({"driver": DRIVER, "pool": "node-0"}, QUIET), patching()),
+        "its first taint": (make_patch(filter_={"driver": DRIVER}, meta={"name": "firmware"}), patching()),
+        "CEL": (patching(cel("false"), QUIET), patching(cel("true"))),
+        "value": (patching("default", QUIET), patching("default", evicting(value="now"))),
+        "one more": (patching("default", QUIET), patching("default", evicting(), evicting(key="k.example.com/k"))),
+        "while it evicts": (patching(), patching("default", evicting(), evicting(key="k.example.com/k"))),
+        "softened keys": (patching(NOWHERE, make_taint()), patching("default", make_taint(), softened=KEY)),
+    },
 )
 def test_patch_that_evicts_must_have_existed_with_its_filter_and_taints(old: Any, new: Any) -> None:
     assert refusals(ask_patch(new, old, impact=SETTINGS)) == [NOT_YET]
@@ -100,21 +87,15 @@ def test_patch_that_evicts_must_have_existed_with_its_filter_and_taints(old: Any
     assert NOT_YET in refusals(softened)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param(patching("default", QUIET), patching(), id="the effect alone"),
-        pytest.param(patching(None, QUIET), patching(), id="fewer devices"),
-        pytest.param(
-            patching("default", QUIET), patching("default", evicting(), make_taint(key="k.example.com/k")), id="closing"
-        ),
-        pytest.param(patching("default", make_taint()), patching("default", make_taint(), softened=KEY), id="softened"),
-        pytest.param(
-            make_patch(filter_={"driver": DRIVER}, meta={"name": "firmware"}),
-            patching("default", QUIET),
-            id="first step",
-        ),
-    ],
+@table(
+    "old, new",
+    {
+        "the effect alone": (patching("default", QUIET), patching()),
+        "fewer devices": (patching(None, QUIET), patching()),
+        "closing": (patching("default", QUIET), patching("default", evicting(), make_taint(key="k.example.com/k"))),
+        "softened": (patching("default", make_taint()), patching("default", make_taint(), softened=KEY)),
+        "first step": (make_patch(filter_={"driver": DRIVER}, meta={"name": "firmware"}), patching("default", QUIET)),
+    },
 )
 def test_second_step_of_a_patch_passes(old: Any, new: Any) -> None:
     assert ask_patch(new, old, impact=SETTINGS).allowed

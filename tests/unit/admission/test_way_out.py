@@ -12,7 +12,6 @@ from tests.unit.admission.guarding import (
     NOWHERE,
     OTHER,
     UNKNOWN,
-    UNREADABLE,
     ask,
     fleet,
     node,
@@ -29,10 +28,7 @@ from webhook.policy.model import Action, ImpactLimits, ImpactSettings, PolicyMod
 
 LONG_AGO = NOW - timedelta(hours=2)
 AN_HOUR_AGO = "2026-06-01T11:00:00Z"
-IN_AN_HOUR = "2026-06-01T13:00:00Z"
 CAREFUL = "oncall"
-
-# --- time -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,7 +49,7 @@ def test_rule_that_begins_to_evict_must_not_lie_back(seconds: int, reasons: list
         (AN_HOUR_AGO, "NoSchedule", None, True),
         (AN_HOUR_AGO, "None", None, False),
         ("2026-06-01T12:00:00Z", "NoExecute", None, True),
-        (IN_AN_HOUR, "NoExecute", None, False),
+        ("2026-06-01T12:00:01Z", "NoExecute", None, False),
         (AN_HOUR_AGO, "NoExecute", "None", True),
         (AN_HOUR_AGO, "NoExecute", "NoSchedule", True),
         (AN_HOUR_AGO, "NoSchedule", "None", True),
@@ -64,11 +60,7 @@ def test_rule_that_begins_to_evict_must_not_lie_back(seconds: int, reasons: list
 )
 @pytest.mark.parametrize("sight", [Sight(inventory_of(*fleet())), None, UNKNOWN], ids=["seen", "no cluster", "unknown"])
 def test_rule_past_its_end_must_not_begin_to_act(
-    expires: str,
-    effect: str,
-    was: str | None,
-    refused: bool,  # noqa: FBT001 -- a table's
-    sight: Any,
+    expires: str, effect: str, was: str | None, *, refused: bool, sight: Any
 ) -> None:
     rule = tainting(node(0), effect, annotations={EXPIRES_AT: expires})
     old = None if was is None else tainting(node(0), was)
@@ -85,18 +77,13 @@ def test_rule_past_its_end_must_not_begin_to_act(
         (tainting(node(0), "NoSchedule", evict=True), None, True),
         (tainting(node(0), "NoSchedule"), None, False),
         (tainting(node(0), "None"), None, False),
-        (tainting(node(0)), tainting(node(0), "None"), False),
-        (tainting(node(0)), tainting(node(0), "NoSchedule"), False),
     ],
 )
-def test_in_two_steps_nothing_is_created_evicting(rule: Any, old: Any, refused: bool) -> None:  # noqa: FBT001
+def test_in_two_steps_nothing_is_created_evicting(rule: Any, old: Any, *, refused: bool) -> None:
     decision = ask(rule, old, impact=ImpactSettings(two_step=True))
     text = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
     assert refusals(decision) == ([text] if refused else [])
     assert ask(rule, old).allowed
-
-
-# --- how far the guard goes -----------------------------------------------------------------------
 
 
 def test_mode_warn_tells_and_lets_pass() -> None:
@@ -116,39 +103,16 @@ def test_mode_off_is_silent(sight: Sight) -> None:
     assert (told(decision), "impact" in decision.annotations) == ([], False)
 
 
-@pytest.mark.parametrize(
-    ("rule", "sight"),
-    [
-        pytest.param(tainting({}), Sight(inventory_of(*fleet())), id="empty selector"),
-        pytest.param(tainting({}), UNKNOWN, id="unknown"),
-        pytest.param(tainting(annotations={EXPIRES_AT: AN_HOUR_AGO}), Sight(inventory_of(*fleet())), id="expired"),
-    ],
-)
-def test_who_may_break_the_glass_passes_and_is_audited(rule: Any, sight: Sight) -> None:
-    settings = ImpactSettings(break_glass_groups=(CAREFUL,), two_step=True)
-    assert not ask(rule, sight=sight, impact=settings, groups=["others"]).allowed
-    decision = ask(rule, sight=sight, impact=settings, groups=["others", CAREFUL])
-    assert decision.allowed
-    assert {severity for severity, _ in told(decision)} == {"warn"}
-    assert decision.annotations["impact"].endswith(" break-glass")
-    assert decision.assumed is not None
-
-
 def test_glass_that_nobody_had_to_break_is_whole() -> None:
     settings = ImpactSettings(break_glass_groups=(CAREFUL,))
     assert "break-glass" not in ask(tainting(node(0)), impact=settings, groups=[CAREFUL]).annotations["impact"]
-
-
-# --- the way out, as the guard deals with it -------------------------------------------------------
 
 
 def test_confirmed_rule_passes_with_its_figures_and_is_audited() -> None:
     text = text_in(ask(tainting({})))
     decision = ask(tainting({}, text=text), user="john")
     assert decision.allowed
-    assert told(decision) == [
-        ("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once"),
-    ]
+    assert told(decision) == [("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once")]
     assert decision.annotations["impact"].endswith(" over=empty-selector confirmed")
     assert decision.assumed is not None
 
@@ -161,19 +125,6 @@ def test_text_that_does_not_hold_is_told_beside_the_refusal() -> None:
     ]
     assert refusals(decision)[1].startswith(f"{OTHER}; leave the annotation out, or set annotation ")
     assert ask(tainting({}, text=text_in(decision))).allowed
-
-
-@pytest.mark.parametrize(
-    "text", ["yes", "v1", "v1.9999999999.8.4.4.1." + "A" * 38, "\N{SNOWMAN}", "v1 " * 4000, "v1 of=" + "a" * 16]
-)
-def test_nonsense_confirms_nothing(text: str) -> None:
-    assert not ask(tainting({}, text=text)).allowed
-    # Nor where there is nothing to confirm: whoever evicts would take its figures for a ceiling.
-    decision = ask(tainting(node(0), text=text))
-    assert [error.field for error in decision.errors] == [f"metadata.annotations[{CONFIRM_IMPACT}]"]
-    later = ask(tainting(node(0), text=text), tainting(node(0)))
-    assert refusals(later)[0].startswith(UNREADABLE)
-    assert ask(tainting(node(0), text=text), tainting(node(0), text=text)).allowed  # stored already
 
 
 def test_no_text_is_none() -> None:
@@ -213,9 +164,6 @@ def test_rule_that_evicts_already_is_confirmed_anew_with_its_time_or_without() -
     assert ask(tainting({}, text=text), old, impact=least, now=later).allowed
     first = text_in(ask(tainting({}), impact=least))
     assert ask(tainting({}, text=first), old, impact=least, now=later).allowed
-
-
-# --- names ----------------------------------------------------------------------------------------
 
 
 def test_made_up_names_share_a_text() -> None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import KEY, NOW
+from tests.tables import table
 from tests.unit.admission.guarding import ask, fleet, tainting, told
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on, pool_slice
 from webhook.api.claims import DeviceRequest, ExactRequest
@@ -74,13 +75,13 @@ def test_window_is_looked_for_from_when_pods_are_due() -> None:
     assert said(asked(), slow) == ["4 pods wait for the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)"]
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
-    [
-        pytest.param(tainting(), id="the in-tree controller knows no windows"),
-        pytest.param(tainting(effect="NoSchedule"), id="evicts no pod"),
-        pytest.param(tainting(effect="None"), id="does nothing"),
-    ],
+    {
+        "the in-tree controller knows no windows": tainting(),
+        "evicts no pod": tainting(effect="NoSchedule"),
+        "does nothing": tainting(effect="None"),
+    },
 )
 def test_other_rules_get_none(rule: Any) -> None:
     assert said(rule, SLOW) == []

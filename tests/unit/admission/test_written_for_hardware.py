@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW, make_rule, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import allowing, ask, over, tainting, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
 from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
@@ -69,106 +70,86 @@ def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
     assert faults(sibling(device), cluster=hardware()) == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "cluster", "fault"),
-    [
-        pytest.param(
+@table(
+    "rule, cluster, fault",
+    {
+        "other hardware": (
             sibling("gpu-1"),
             hardware(),
             "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
-            id="other hardware",
         ),
-        pytest.param(
+        "no such device": (
             sibling("mig-9"),
             hardware(),
             "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
-            id="no such device",
         ),
-        pytest.param(
+        "another pool": (
             sibling(),
             hardware(selector={"driver": DRIVER, "pool": "node-7", "device": "gpu-0"}),
             "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
-            id="another pool",
         ),
-        pytest.param(
+        "another driver": (
             sibling(),
             hardware(selector={"driver": "other.example.com", "device": "gpu-0"}),
             "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
-            id="another driver",
         ),
-        pytest.param(
+        "a whole pool": (
             sibling(selector={"driver": DRIVER, "pool": "node-0"}),
             hardware(),
             "spec.deviceSelector: must name a driver, a pool and a device",
-            id="a whole pool",
         ),
-        pytest.param(
+        "any pool": (
             sibling(selector={"driver": DRIVER, "device": "mig-0"}),
             hardware(),
             "spec.deviceSelector: must name a driver, a pool and a device",
-            id="any pool",
         ),
-        pytest.param(
+        "any driver": (
             sibling(selector={"pool": "node-0", "device": "mig-0"}),
             hardware(),
             "spec.deviceSelector: must name a driver, a pool and a device",
-            id="any driver",
         ),
-        pytest.param(
+        "an unknown field": (
             sibling(selector={"driver": DRIVER, "pool": "node-0", "device": "mig-0", "other": 1}),
             hardware(),
             "spec.deviceSelector: must name a driver, a pool and a device",
-            id="an unknown field",
         ),
-        pytest.param(
+        "no scope": (
             sibling(),
             hardware(annotations={}),
             f"metadata.ownerReferences: DeviceTaintRule bad-card has no annotation {SCOPE}: hardware",
-            id="no scope",
         ),
-        pytest.param(
+        "no such rule": (
             sibling(),
             inventory_of(*hardware_objects()[:-1]),
             "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
-            id="no such rule",
         ),
-        pytest.param(
+        "another UID": (
             sibling(),
             hardware(meta={"uid": "another"}),
             "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
-            id="another UID",
         ),
-        pytest.param(
+        "being deleted": (
             sibling(),
             hardware(meta={"deletionTimestamp": CREATED_TEXT}),
             "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
-            id="being deleted",
         ),
-        pytest.param(
-            sibling(labels={}),
-            hardware(),
-            f"metadata.labels[{HARDWARE_LABEL}]: must be the UID of the rule",
-            id="no label",
-        ),
-        pytest.param(
+        "no label": (sibling(labels={}), hardware(), f"metadata.labels[{HARDWARE_LABEL}]: must be the UID of the rule"),
+        "another effect": (
             sibling(taint=make_taint(time_added=format_time(NOW))),
             hardware(),
             "spec.taint: must be that of DeviceTaintRule bad-card",
-            id="another effect",
         ),
-        pytest.param(
+        "an earlier time": (
             sibling(taint=evicting(time_added="2026-06-01T11:00:00Z")),
             hardware(),
             "spec.taint.timeAdded: must not be before 2026-06-01T12:00:00Z, as DeviceTaintRule bad-card has it",
-            id="an earlier time",
         ),
-        pytest.param(
+        "a scope of its own": (
             sibling(annotations={SCOPE: "hardware"}),
             hardware(),
             f"metadata.annotations[{SCOPE}]: must be as DeviceTaintRule bad-card has it, or as it was stored",
-            id="a scope of its own",
         ),
-    ],
+    },
 )
 def test_rule_for_other_hardware_is_refused(rule: Any, cluster: Inventory, fault: str) -> None:
     assert faults(rule, cluster=cluster) == [fault]
@@ -188,18 +169,7 @@ def test_siblings_are_not_emptied_before_their_rule() -> None:
 def test_text_of_the_rule_is_none_for_its_siblings() -> None:
     cluster = hardware(annotations={SCOPE: "hardware", CONFIRM_IMPACT: A_TEXT})
     assert faults(sibling(), cluster=cluster) == []
-    assert (
-        len(
-            faults(
-                sibling(annotations={CONFIRM_IMPACT: A_TEXT}),
-                cluster=cluster,
-            )
-        )
-        == 1
-    )
-
-
-# --- the rule itself ------------------------------------------------------------------------------
+    assert len(faults(sibling(annotations={CONFIRM_IMPACT: A_TEXT}), cluster=cluster)) == 1
 
 
 def card_rule(*, scope: str | None = "hardware", effect: str = "NoExecute", **selector: str) -> Any:

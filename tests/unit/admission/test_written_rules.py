@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_patch, make_rule, make_taint
+from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, allowing, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, cel, evicting, known, patching, racks
 from tests.unit.inventory.values import claim, inventory_of, on
@@ -106,31 +107,31 @@ def test_part_of_a_patch_is_admitted_whatever_it_hits_and_is_not_counted_again()
     assert (decision.findings, decision.assumed, decision.annotations) == ((), None, {})
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
-    [
-        pytest.param(written({**GPU_0, "pool": "node-1"}), id="a device"),
-        pytest.param(written(taint=evicting(time_added="2026-06-01T13:00:00Z")), id="a later time"),
-        pytest.param(written(taint=evicting(time_added=None)), id="the server sets the time"),
-        pytest.param(written(annotations={DATA: "{}"}), id="data"),
-    ],
+    {
+        "a device": written({**GPU_0, "pool": "node-1"}),
+        "a later time": written(taint=evicting(time_added="2026-06-01T13:00:00Z")),
+        "the server sets the time": written(taint=evicting(time_added=None)),
+        "data": written(annotations={DATA: "{}"}),
+    },
 )
 def test_parts_of_a_patch(rule: Any) -> None:
     assert faults(rule) == []
 
 
-@pytest.mark.parametrize(
-    ("selector", "patch", "right"),
-    [
-        pytest.param(GPU_0, stored_patch(), False, id="a name in all pools"),
-        pytest.param({"driver": DRIVER}, stored_patch(cel("true")), False, id="a driver"),
-        pytest.param({"driver": DRIVER, "pool": "node-1"}, stored_patch(cel("true")), False, id="a pool"),
-        pytest.param({"driver": DRIVER, "pool": "node-0"}, stored_patch(cel("true")), True, id="another pool"),
-        pytest.param({**GPU_0, "pool": "node-1"}, stored_patch(), True, id="a device"),
-        pytest.param({"driver": DRIVER}, stored_patch({"driver": DRIVER}), True, id="by names"),
-    ],
+@table(
+    "selector, patch, right",
+    {
+        "a name in all pools": (GPU_0, stored_patch(), False),
+        "a driver": ({"driver": DRIVER}, stored_patch(cel("true")), False),
+        "a pool": ({"driver": DRIVER, "pool": "node-1"}, stored_patch(cel("true")), False),
+        "another pool": ({"driver": DRIVER, "pool": "node-0"}, stored_patch(cel("true")), True),
+        "a device": ({**GPU_0, "pool": "node-1"}, stored_patch(), True),
+        "by names": ({"driver": DRIVER}, stored_patch({"driver": DRIVER}), True),
+    },
 )
-def test_wide_rule_reaches_no_device_in_use_that_nobody_publishes(selector: Any, patch: Any, right: bool) -> None:  # noqa: FBT001 -- pytest fills it
+def test_wide_rule_reaches_no_device_in_use_that_nobody_publishes(selector: Any, patch: Any, *, right: bool) -> None:
     """No review has counted its pods for the patch: its filter selects what is published, unless it has only names."""
     cluster = inventory_of(
         *[slice_of({"name": "gpu-0", "attributes": {"place": {"int": 0}}}, pool=f"node-{at}") for at in range(2)],
@@ -155,65 +156,51 @@ NO_CONTROLLER = (
 LEFT_OUT = "has no such taint by patch firmware: its filter leaves it out, or another patch wins"
 
 
-@pytest.mark.parametrize(
-    ("rule", "fault"),
-    [
-        pytest.param(written(ownerReferences=[]), NO_CONTROLLER, id="no owner"),
-        pytest.param(written(ownerReferences=[owner(controller=False)]), NO_CONTROLLER, id="no controller"),
-        pytest.param(written(ownerReferences=[owner(kind="Pod")]), NO_CONTROLLER, id="another kind"),
-        pytest.param(
-            written(ownerReferences=[owner(apiVersion="example.com/v1alpha1")]), NO_CONTROLLER, id="another group"
-        ),
-        pytest.param(written(ownerReferences=[owner("uid-of-another")]), NOT_THERE, id="another UID"),
-        pytest.param(written(ownerReferences=[owner("")]), NOT_THERE, id="no UID"),
-        pytest.param(written(ownerReferences=[owner(name="gone")]), NOT_THERE.replace("firmware", "gone"), id="gone"),
-        pytest.param(
+@table(
+    "rule, fault",
+    {
+        "no owner": (written(ownerReferences=[]), NO_CONTROLLER),
+        "no controller": (written(ownerReferences=[owner(controller=False)]), NO_CONTROLLER),
+        "another kind": (written(ownerReferences=[owner(kind="Pod")]), NO_CONTROLLER),
+        "another group": (written(ownerReferences=[owner(apiVersion="example.com/v1alpha1")]), NO_CONTROLLER),
+        "another UID": (written(ownerReferences=[owner("uid-of-another")]), NOT_THERE),
+        "no UID": (written(ownerReferences=[owner("")]), NOT_THERE),
+        "gone": (written(ownerReferences=[owner(name="gone")]), NOT_THERE.replace("firmware", "gone")),
+        "another label": (
             written(labels={PATCH_LABEL: "other"}),
             f"metadata.labels[{PATCH_LABEL}]: must be the UID of the patch",
-            id="another label",
         ),
-        pytest.param(
+        "another key": (
             written(taint=evicting(key="o.example.com/k")),
             "spec.taint: patch firmware has no taint o.example.com/k:NoExecute",
-            id="another key",
         ),
-        pytest.param(
-            written(taint=make_taint()),
-            f"spec.taint: patch firmware has no taint {KEY}:NoSchedule",
-            id="another effect",
-        ),
-        pytest.param(written(taint=evicting(value="v")), "spec.taint: must be that of patch firmware", id="a value"),
-        pytest.param(
+        "another effect": (written(taint=make_taint()), f"spec.taint: patch firmware has no taint {KEY}:NoSchedule"),
+        "a value": (written(taint=evicting(value="v")), "spec.taint: must be that of patch firmware"),
+        "an earlier time": (
             written(taint=evicting(time_added="2026-06-01T11:59:59Z")),
             "spec.taint.timeAdded: must not be before 2026-06-01T12:00:00Z, as patch firmware has it",
-            id="an earlier time",
         ),
-        pytest.param(
+        "a description": (
             written(taint=evicting(description="d")),
             "spec.taint: must have no data, description or rate: those are annotations",
-            id="a description",
         ),
-        pytest.param(
+        "a device more": (
             written({"driver": DRIVER, "pool": "node-1"}),
             f"spec.deviceSelector: device {DRIVER}/node-1/gpu-1 {LEFT_OUT}",
-            id="a device more",
         ),
-        pytest.param(
+        "another device": (
             written({"driver": DRIVER, "pool": "node-1", "device": "gpu-1"}),
             f"spec.deviceSelector: device {DRIVER}/node-1/gpu-1 {LEFT_OUT}",
-            id="another device",
         ),
-        pytest.param(written({**GPU_0, "other": 1}), "spec.deviceSelector: must consist of names", id="unknown field"),
-        pytest.param(
+        "unknown field": (written({**GPU_0, "other": 1}), "spec.deviceSelector: must consist of names"),
+        "a device to come": (
             written({**GPU_0, "pool": "node-9"}),
             "spec.deviceSelector: selects no published device, and is not within the names of patch firmware",
-            id="a device to come",
         ),
-        *[
-            pytest.param(
+        **{
+            name: (
                 written(annotations={name: text}),
                 f"metadata.annotations[{name}]: must be as patch firmware has it, or as it was stored",
-                id=name,
             )
             for name, text in (
                 (EVICT, "true"),
@@ -224,8 +211,8 @@ LEFT_OUT = "has no such taint by patch firmware: its filter leaves it out, or an
                 (CONFIRM_IMPACT, "v1.1.1.1.1.1.AAAA"),
                 (SCOPE, "hardware"),
             )
-        ],
-    ],
+        },
+    },
 )
 def test_rule_that_is_no_part_of_its_patch_is_refused(rule: Any, fault: str) -> None:
     assert faults(rule) == [fault]
@@ -240,17 +227,17 @@ def test_rule_without_selector_is_refused() -> None:
 PLAIN = stored_patch({"driver": DRIVER, "pool": "node-0"})
 
 
-@pytest.mark.parametrize(
-    ("selector", "right"),
-    [
-        pytest.param({"driver": DRIVER, "pool": "node-0"}, True, id="the filter itself"),
-        pytest.param({"driver": DRIVER, "pool": "node-0", "device": "gpu-9"}, True, id="a device to come"),
-        pytest.param({"driver": DRIVER}, False, id="more"),
-        pytest.param({"driver": DRIVER, "pool": "node-1"}, False, id="another pool"),
-        pytest.param({}, False, id="every device"),
-    ],
+@table(
+    "selector, right",
+    {
+        "the filter itself": ({"driver": DRIVER, "pool": "node-0"}, True),
+        "a device to come": ({"driver": DRIVER, "pool": "node-0", "device": "gpu-9"}, True),
+        "more": ({"driver": DRIVER}, False),
+        "another pool": ({"driver": DRIVER, "pool": "node-1"}, False),
+        "every device": ({}, False),
+    },
 )
-def test_rule_of_a_patch_for_names(selector: Any, right: bool) -> None:  # noqa: FBT001 -- pytest fills it
+def test_rule_of_a_patch_for_names(selector: Any, *, right: bool) -> None:
     beyond = "spec.deviceSelector: selects more than the filter of patch firmware"
     assert faults(written(selector), patch=PLAIN) == ([] if right else [beyond])
 
@@ -292,12 +279,12 @@ def test_what_others_wrote_on_a_rule_may_stay() -> None:
     assert len(faults(confirmed, written())) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        pytest.param({"cluster": UNKNOWN}, "claims were not read yet", id="cold inventory"),
-        pytest.param({"patches": known(unknown="patches not read yet")}, "patches not read yet", id="cold patches"),
-    ],
+@table(
+    "options, why",
+    {
+        "cold inventory": ({"cluster": UNKNOWN}, "claims were not read yet"),
+        "cold patches": ({"patches": known(unknown="patches not read yet")}, "patches not read yet"),
+    },
 )
 def test_rule_is_refused_until_it_can_be_checked(options: Any, why: str) -> None:
     assert faults(written(), **options) == [f"metadata.ownerReferences: cannot be checked: {why}; try again in a while"]
@@ -325,14 +312,14 @@ def test_without_a_cluster_nothing_is_refused() -> None:
 # --- others ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
-    [
-        pytest.param({"user": "mallory"}, id="another account"),
-        pytest.param({"user": "mallory", "patch_account": ""}, id="no controller"),
-        pytest.param({"user": "", "patch_account": ""}, id="no name"),
-        pytest.param({"user": f"{ACCOUNT}-2"}, id="a name that begins alike"),
-    ],
+    {
+        "another account": {"user": "mallory"},
+        "no controller": {"user": "mallory", "patch_account": ""},
+        "no name": {"user": "", "patch_account": ""},
+        "a name that begins alike": {"user": f"{ACCOUNT}-2"},
+    },
 )
 def test_marks_of_the_controller_are_no_way_around_the_guard(options: Any) -> None:
     decision = judged(genuine(), **options)
@@ -345,10 +332,7 @@ def test_policy_on_taints_was_asked_for_the_patch() -> None:
     deny = Rule("deny-all", Action.DENY)
     policy = Policy(taint_rules=(deny,), impact=allowing(pods=0))
     context = make_context(
-        judge=Judge(policy),
-        sight=Sight(racks()),
-        patches=known([stored_patch()]),
-        patch_account=ACCOUNT,
+        judge=Judge(policy), sight=Sight(racks()), patches=known([stored_patch()]), patch_account=ACCOUNT
     )
     by_controller = make_admission_request(written(), user=ACCOUNT)
     assert validate(by_controller, context).allowed
@@ -407,12 +391,9 @@ def test_rule_of_a_patch_with_the_key_of_reactions_is_one_of_the_patch() -> None
     assert len(faults(degraded(), **options)) == 1
 
 
-@pytest.mark.parametrize(
-    ("rule", "reactions"),
-    [
-        pytest.param(degraded(), (), id="no reaction"),
-        pytest.param(degraded("NoExecute"), REACTIONS, id="more than the reaction does"),
-    ],
+@table(
+    "rule, reactions",
+    {"no reaction": (degraded(), ()), "more than the reaction does": (degraded("NoExecute"), REACTIONS)},
 )
 def test_rule_without_owner_that_no_reaction_asks_for_is_refused(rule: Any, reactions: Any) -> None:
     assert faults(rule, impact=allowing(devices=9), reactions=reactions) == [NO_CONTROLLER]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from tests.unit.policy.documents import errors_in, make_defaults, make_entry, make_exception, make_window, policy_of
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
@@ -18,40 +19,34 @@ RULES = [make_entry("a"), make_entry("b", "allow"), make_entry("whole", subject=
 TAINT_RULES = [make_entry("t", match={"evict": True})]
 
 
-@pytest.mark.parametrize(
-    ("fields", "errors"),
-    [
-        pytest.param(
+@table(
+    "fields, errors",
+    {
+        "rules and taint rules share their names": (
             {"rules": [make_entry("a"), make_entry("a")], "taintRules": [make_entry("a", "allow")]},
             ['rules[1].name: Duplicate value: "a"', 'taintRules[0].name: Duplicate value: "a"'],
-            id="rules and taint rules share their names",
         ),
-        pytest.param(
+        "the default's name is taken": (
             {"rules": [make_entry("default")]},
             ['rules[0].name: Invalid value: "default": is taken: it stands for the document\'s default'],
-            id="the default's name is taken",
         ),
-        pytest.param(
+        "exceptions of one name": (
             {"default": "deny", "exceptions": [make_exception(), make_exception()]},
             ['exceptions[1].name: Duplicate value: "excused"'],
-            id="exceptions of one name",
         ),
-        pytest.param(
+        "default tolerations of one name": (
             {"defaultTolerations": [make_defaults(), make_defaults()]},
             ['defaultTolerations[1].name: Duplicate value: "added"'],
-            id="default tolerations of one name",
         ),
-        pytest.param(
+        "above in a rule that allows": (
             {"rules": [make_entry(action="allow", match={"tolerations": {"seconds": {"above": 1}}})]},
             ["rules[0].match.tolerations.seconds.above: Forbidden: a rule with action allow takes atMost"],
-            id="above in a rule that allows",
         ),
-        pytest.param(
+        "atMost in a rule that does not": (
             {"rules": [make_entry(action="warn", match={"tolerations": {"seconds": {"atMost": 0}}})]},
             ["rules[0].match.tolerations.seconds.atMost: Forbidden: a rule with action warn takes above"],
-            id="atMost in a rule that does not",
         ),
-        pytest.param(
+        "seconds of another effect": (
             {"rules": [make_entry(match={"tolerations": {"effects": ["NoSchedule"], "seconds": {"above": 1}}})]},
             [
                 (
@@ -59,19 +54,16 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     "only NoExecute is tolerated for a time, and effects leaves it out"
                 )
             ],
-            id="seconds of another effect",
         ),
-        pytest.param(
+        "tolerations of a request rule": (
             {"rules": [make_entry(subject="request", match={"tolerations": {"keys": ["k"]}})]},
             ['rules[0].match.tolerations: Forbidden: a rule with subject "request" is not evaluated on tolerations'],
-            id="tolerations of a request rule",
         ),
-        pytest.param(
+        "a label that namespace admins can set": (
             {"rules": [make_entry(action="allow", match=LABEL)]},
             [f"rules[0].match.namespaces.labels[tier]: Forbidden: a rule with action allow {TRUST}"],
-            id="a label that namespace admins can set",
         ),
-        pytest.param(
+        "likewise in an exception": (
             {
                 "default": "deny",
                 "exceptions": [
@@ -79,9 +71,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 ],
             },
             [f"exceptions[0].match.namespaces.matchExpressions[0].key: Forbidden: an exception {TRUST}"],
-            id="likewise in an exception",
         ),
-        pytest.param(
+        "likewise in an expression": (
             {"rules": [make_entry(action="allow", match={"when": 'namespace.labels.tier == "x"'})]},
             [
                 (
@@ -90,15 +81,13 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     "(rules that allow may only use trusted labels: use match.namespaces.labels)"
                 )
             ],
-            id="likewise in an expression",
         ),
-        pytest.param({"rules": [make_entry(match=LABEL)]}, [], id="rules that refuse may look at any label"),
-        pytest.param(
+        "rules that refuse may look at any label": ({"rules": [make_entry(match=LABEL)]}, []),
+        "a label that is trusted": (
             {"trustedNamespaceLabels": ["tier"], "rules": [make_entry(action="allow", match=LABEL)]},
             [],
-            id="a label that is trusted",
         ),
-        pytest.param(
+        "values that the operator does not take": (
             {
                 "rules": [
                     make_entry(
@@ -120,9 +109,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 ),
                 "rules[0].match.namespaces.matchExpressions[1].values: Forbidden: must be empty for operator Exists",
             ],
-            id="values that the operator does not take",
         ),
-        pytest.param(
+        "rules that cannot be lifted": (
             {"rules": RULES, "exceptions": [make_exception(rules=["a", "whol", "b"])]},
             [
                 'exceptions[0].rules[1]: Invalid value: "whol": there is no such rule, did you mean "whole"?',
@@ -131,9 +119,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     "the rule allows; exceptions are to rules that deny, warn or audit"
                 ),
             ],
-            id="rules that cannot be lifted",
         ),
-        pytest.param(
+        "fields that one of the rules is not asked about": (
             {
                 "rules": RULES,
                 "taintRules": TAINT_RULES,
@@ -150,9 +137,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 'exceptions[2].match.namespaces: Forbidden: does not fit rule "t", which looks at taints',
                 'exceptions[2].match.evict: Forbidden: does not fit rule "a", which looks at tolerations',
             ],
-            id="fields that one of the rules is not asked about",
         ),
-        pytest.param(
+        "a rule that is not there may look at anything": (
             {
                 "exceptions": [
                     make_exception(
@@ -170,14 +156,12 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 ]
             },
             ['exceptions[0].rules[0]: Invalid value: "nope": there is no such rule'],
-            id="a rule that is not there may look at anything",
         ),
-        pytest.param(
+        "an exception that ends before it begins": (
             {"default": "deny", "exceptions": [make_exception(notBefore="2026-09-01T00:00:00Z")]},
             ['exceptions[0].notBefore: Invalid value: "2026-09-01T00:00:00Z": must be before expiresAt'],
-            id="an exception that ends before it begins",
         ),
-        pytest.param(
+        "a time that is none": (
             {"default": "deny", "exceptions": [make_exception(expiresAt="tomorrow")]},
             [
                 (
@@ -185,9 +169,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
                 )
             ],
-            id="a time that is none",
         ),
-        pytest.param(
+        "tolerations that a server would refuse": (
             {
                 "defaultTolerations": [
                     make_defaults(operator="Exists", value="v"),
@@ -201,9 +184,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     'must be "Exists" when key is empty'
                 ),
             ],
-            id="tolerations that a server would refuse",
         ),
-        pytest.param(
+        "impact": (
             {"impact": {"limits": [{"pods": 1}, {"taints": {"keys": ["k"]}}], "window": "9999h"}},
             [
                 'impact.window: Invalid value: "9999h": must be at most 8784h (366 days)',
@@ -216,9 +198,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     "it is for all others"
                 ),
             ],
-            id="impact",
         ),
-        pytest.param(
+        "eviction": (
             {"eviction": [{"priority": {"atMost": 0}, "perOwnerUnavailable": "0%"}]},
             [
                 'eviction[0].perOwnerUnavailable: Invalid value: "0%": must be greater than 0%',
@@ -227,16 +208,12 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     "deviceClasses: it is for all others"
                 ),
             ],
-            id="eviction",
         ),
-        pytest.param(
+        "labels of pods": (
             {"eviction": [{"podLabels": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, {}]},
-            [
-                "eviction[0].podLabels.matchExpressions[0].values: Required value: must have an entry for operator In",
-            ],
-            id="labels of pods",
+            ["eviction[0].podLabels.matchExpressions[0].values: Required value: must have an entry for operator In"],
         ),
-        pytest.param(
+        "windows of no hour and no zone": (
             {
                 "eviction": [
                     {"priority": {"atMost": 0}, "windows": [make_window()]},
@@ -247,22 +224,19 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 'eviction[1].windows[1].schedule: Invalid value: "0 25 * * *": bad hour',
                 'eviction[1].windows[1].zone: Invalid value: "Europe/Bonn": is not in the time zone database',
             ],
-            id="windows of no hour and no zone",
         ),
-        pytest.param(
+        "a window that never opens": (
             {"eviction": [{"windows": [make_window(schedule="0 0 30 2 *")]}]},
             ['eviction[0].windows[0].schedule: Invalid value: "0 0 30 2 *": never fires'],
-            id="a window that never opens",
         ),
-        pytest.param(
+        "windows too short and too long": (
             {"eviction": [{"windows": [make_window(duration=each) for each in ("59s", "1m", "168h", "168h1s")]}]},
             [
                 f'eviction[0].windows[{number}].duration: Invalid value: "{text}": must be at least 1m and at most 168h'
                 for number, text in ((0, "59s"), (3, "168h1s"))
             ],
-            id="windows too short and too long",
         ),
-        pytest.param(
+        "gangs match nothing, labels do": (
             {"eviction": [{"gangLabels": ["a"], "gang": "owner"}, {"podLabels": {"labels": {"a": "b"}}}]},
             [
                 (
@@ -274,9 +248,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                     "deviceClasses: it is for all others"
                 ),
             ],
-            id="gangs match nothing, labels do",
         ),
-    ],
+    },
 )
 def test_what_does_not_go_together_is_refused(fields: dict[str, Any], errors: list[str]) -> None:
     assert errors_in(**fields) == errors
@@ -294,19 +267,19 @@ def test_longest_duration_is_that_of_a_leap_year() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("place", "source", "faults"),
-    [
-        pytest.param("rules", "toleration.key == 'x'", 0, id="a toleration"),
-        pytest.param("request", "toleration.key == 'x'", 1, id="a toleration, of a request"),
-        pytest.param("request", "request.count > 1", 0, id="a request"),
-        pytest.param("taintRules", "taint.key == 'x'", 0, id="a taint"),
-        pytest.param("taintRules", "request.count > 1", 1, id="a request, of a taint"),
-        pytest.param("defaultTolerations", "toleration.key == 'x'", 1, id="a toleration, before there is one"),
-        pytest.param("exceptions", "toleration.key == 'x'", 0, id="a toleration, of an exception"),
-        pytest.param("mixed", "toleration.key == 'x'", 1, id="a toleration, of an exception to request rules too"),
-        pytest.param("mixed", "request.count > 1", 0, id="a request, of an exception to rules of both sorts"),
-    ],
+@table(
+    "place, source, faults",
+    {
+        "a toleration": ("rules", "toleration.key == 'x'", 0),
+        "a toleration, of a request": ("request", "toleration.key == 'x'", 1),
+        "a request": ("request", "request.count > 1", 0),
+        "a taint": ("taintRules", "taint.key == 'x'", 0),
+        "a request, of a taint": ("taintRules", "request.count > 1", 1),
+        "a toleration, before there is one": ("defaultTolerations", "toleration.key == 'x'", 1),
+        "a toleration, of an exception": ("exceptions", "toleration.key == 'x'", 0),
+        "a toleration, of an exception to request rules too": ("mixed", "toleration.key == 'x'", 1),
+        "a request, of an exception to rules of both sorts": ("mixed", "request.count > 1", 0),
+    },
 )
 def test_expressions_have_the_variables_of_their_walk(place: str, source: str, faults: int) -> None:
     match = {"when": source}
@@ -329,18 +302,18 @@ def test_expressions_are_counted() -> None:
     assert all(rule.match.when is not None for rule in policy_of(rules=rules[:-1]).rules)
 
 
-@pytest.mark.parametrize(
-    ("name", "suggested"),
-    [
-        pytest.param("wait-for-maintena", True, id="three letters fewer"),
-        pytest.param("wait-for-mainten", False, id="four letters fewer"),
-        pytest.param("wait-for-maintenance-12", True, id="three letters more"),
-        pytest.param("wait-for-maintenance-123", False, id="four letters more"),
-        pytest.param("mait-for-maintenance", False, id="another first letter"),
-        pytest.param("wild-fox-wandering", False, id="a name of about the same length"),
-    ],
+@table(
+    "name, suggested",
+    {
+        "three letters fewer": ("wait-for-maintena", True),
+        "four letters fewer": ("wait-for-mainten", False),
+        "three letters more": ("wait-for-maintenance-12", True),
+        "four letters more": ("wait-for-maintenance-123", False),
+        "another first letter": ("mait-for-maintenance", False),
+        "a name of about the same length": ("wild-fox-wandering", False),
+    },
 )
-def test_rule_of_a_similar_name_is_suggested(name: str, suggested: bool) -> None:  # noqa: FBT001 -- a table's
+def test_rule_of_a_similar_name_is_suggested(name: str, *, suggested: bool) -> None:
     (error,) = errors_in(rules=[make_entry("wait-for-maintenance")], exceptions=[make_exception(rules=[name])])
     assert error == (
         f'exceptions[0].rules[0]: Invalid value: "{name}": there is no such rule'
@@ -349,7 +322,7 @@ def test_rule_of_a_similar_name_is_suggested(name: str, suggested: bool) -> None
 
 
 @pytest.mark.parametrize(("before", "suggested"), [(99, True), (100, False)])
-def test_suggestion_is_looked_for_among_100_rules(before: int, suggested: bool) -> None:  # noqa: FBT001 -- a table's
+def test_suggestion_is_looked_for_among_100_rules(before: int, *, suggested: bool) -> None:
     rules = [make_entry(f"x{number:013}") for number in range(before)] + [make_entry("xylophone-rule")]
     (error,) = errors_in(rules=rules, exceptions=[make_exception(rules=["xylophone-rulf"])])
     assert error.endswith('did you mean "xylophone-rule"?') is suggested

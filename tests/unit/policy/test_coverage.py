@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from tests.properties.policies import allowed_taints, refused_taints
 from tests.properties.policies import tolerations as asked_for
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.policy.coverage import EarlierRules, apart, covers
 from webhook.policy.match import TolerationMatcher
@@ -46,31 +47,29 @@ def test_rule_is_compared_with_the_first_16_that_share_a_pattern(others: int, fo
     assert covering(*before, about_key("covers", "x", "y"), about_key("last", "x", "y")) == found
 
 
-@pytest.mark.parametrize(
-    ("entries", "found"),
-    [
-        pytest.param([make_entry("all"), make_entry("last", match={"deviceClasses": ["a"]})], "all", id="everything"),
-        pytest.param([make_entry("warned", "warn"), make_entry("last")], None, id="a rule that decides nothing"),
-        pytest.param([make_entry("noted", "audit"), make_entry("last")], None, id="another that decides nothing"),
-        pytest.param([make_entry("sure", match={"when": "true"}), make_entry("last")], None, id="a condition"),
-        pytest.param([make_entry("ok", "allow"), make_entry("last")], "ok", id="an allowance of everything"),
-        pytest.param(
+@table(
+    "entries, found",
+    {
+        "everything": ([make_entry("all"), make_entry("last", match={"deviceClasses": ["a"]})], "all"),
+        "a rule that decides nothing": ([make_entry("warned", "warn"), make_entry("last")], None),
+        "another that decides nothing": ([make_entry("noted", "audit"), make_entry("last")], None),
+        "a condition": ([make_entry("sure", match={"when": "true"}), make_entry("last")], None),
+        "an allowance of everything": ([make_entry("ok", "allow"), make_entry("last")], "ok"),
+        "an allowance contains less than a refusal meets": (
             [
                 make_entry("ok", "allow", {"tolerations": {"keys": ["k"]}}),
                 make_entry("last", match={"tolerations": {"keys": ["k"]}}),
             ],
             None,
-            id="an allowance contains less than a refusal meets",
         ),
-        pytest.param(
+        "an allowance of the same": (
             [
                 make_entry("ok", "allow", {"tolerations": {"keys": ["k"]}}),
                 make_entry("last", "allow", {"tolerations": {"keys": ["k"]}}),
             ],
             "ok",
-            id="an allowance of the same",
         ),
-    ],
+    },
 )
 def test_rule_that_decides_everything_before_another_covers_it(entries: Any, found: str | None) -> None:
     assert covering(*entries) == found
@@ -80,87 +79,67 @@ def tolerations(**fields: Any) -> dict[str, Any]:
     return {"tolerations": fields}
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow", "both"),
-    [
-        pytest.param({}, {"deviceClasses": ["a"]}, (True, False), id="anything and a class"),
-        pytest.param({"deviceClasses": ["a", "b"]}, {"deviceClasses": ["a"]}, (True, False), id="more classes"),
-        pytest.param({"deviceClasses": ["*"]}, {"deviceClasses": ["a"]}, (True, False), id="every class"),
-        pytest.param({"deviceClasses": ["*"]}, {}, (True, True), id="every class and anything"),
-        pytest.param({"drivers": ["a"]}, {"drivers": ["b"]}, (False, False), id="other drivers"),
-        pytest.param({"drivers": ["a", "b"]}, {"drivers": ["b"]}, (True, False), id="more drivers"),
-        pytest.param({}, {"adminAccess": True}, (True, False), id="admin access or not"),
-        pytest.param({"adminAccess": True}, {"adminAccess": False}, (False, False), id="with admin access and without"),
-        pytest.param({}, {"namespaces": {"names": ["a"]}}, (True, False), id="a namespace"),
-        pytest.param(
-            {"namespaces": {"names": ["a", "b"]}}, {"namespaces": {"names": ["a"]}}, (True, False), id="more namespaces"
-        ),
-        pytest.param(
-            {"namespaces": {"except": ["a"]}}, {"namespaces": {"except": ["a", "b"]}}, (True, False), id="exceptions"
-        ),
-        pytest.param(
+@table(
+    "wide, narrow, both",
+    {
+        "anything and a class": ({}, {"deviceClasses": ["a"]}, (True, False)),
+        "more classes": ({"deviceClasses": ["a", "b"]}, {"deviceClasses": ["a"]}, (True, False)),
+        "every class": ({"deviceClasses": ["*"]}, {"deviceClasses": ["a"]}, (True, False)),
+        "every class and anything": ({"deviceClasses": ["*"]}, {}, (True, True)),
+        "other drivers": ({"drivers": ["a"]}, {"drivers": ["b"]}, (False, False)),
+        "more drivers": ({"drivers": ["a", "b"]}, {"drivers": ["b"]}, (True, False)),
+        "admin access or not": ({}, {"adminAccess": True}, (True, False)),
+        "with admin access and without": ({"adminAccess": True}, {"adminAccess": False}, (False, False)),
+        "a namespace": ({}, {"namespaces": {"names": ["a"]}}, (True, False)),
+        "more namespaces": ({"namespaces": {"names": ["a", "b"]}}, {"namespaces": {"names": ["a"]}}, (True, False)),
+        "exceptions": ({"namespaces": {"except": ["a"]}}, {"namespaces": {"except": ["a", "b"]}}, (True, False)),
+        "fewer labels": (
             {"namespaces": {"labels": {"a": "1"}}},
             {"namespaces": {"labels": {"a": "1", "b": "1"}}},
             (True, False),
-            id="fewer labels",
         ),
-        pytest.param(
+        "other expressions": (
             {"namespaces": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
             {"namespaces": {"matchExpressions": [{"key": "b", "operator": "Exists"}]}},
             (False, False),
-            id="other expressions",
         ),
-        pytest.param({}, {"requesters": {"users": ["a"]}}, (True, False), id="a requester"),
-        pytest.param(
-            {"requesters": {"users": ["a", "b"]}}, {"requesters": {"users": ["b"]}}, (True, False), id="more users"
-        ),
-        pytest.param(
-            {"requesters": {"users": ["a"], "groups": ["g"]}}, {"requesters": {"groups": ["g"]}}, (True, False), id="or"
-        ),
-        pytest.param(
-            {"requesters": {"users": ["a"]}}, {"requesters": {"groups": ["a"]}}, (False, False), id="a group is no user"
-        ),
-        pytest.param(
+        "a requester": ({}, {"requesters": {"users": ["a"]}}, (True, False)),
+        "more users": ({"requesters": {"users": ["a", "b"]}}, {"requesters": {"users": ["b"]}}, (True, False)),
+        "or": ({"requesters": {"users": ["a"], "groups": ["g"]}}, {"requesters": {"groups": ["g"]}}, (True, False)),
+        "a group is no user": ({"requesters": {"users": ["a"]}}, {"requesters": {"groups": ["a"]}}, (False, False)),
+        "more accounts": (
             {"requesters": {"serviceAccounts": ["a/b", "c/d"]}},
             {"requesters": {"serviceAccounts": ["a/b"]}},
             (True, False),
-            id="more accounts",
         ),
-        pytest.param({}, tolerations(keys=["a"]), (True, False), id="a key"),
-        pytest.param(tolerations(keys=["a", "b"]), tolerations(keys=["a"]), (True, False), id="more keys"),
-        pytest.param(tolerations(values=["a", "b"]), tolerations(values=["a"]), (True, False), id="more values"),
-        pytest.param(
-            tolerations(effects=["None", "NoExecute"]), tolerations(effects=["None"]), (True, False), id="effects"
-        ),
-        pytest.param(
+        "a key": ({}, tolerations(keys=["a"]), (True, False)),
+        "more keys": (tolerations(keys=["a", "b"]), tolerations(keys=["a"]), (True, False)),
+        "more values": (tolerations(values=["a", "b"]), tolerations(values=["a"]), (True, False)),
+        "effects": (tolerations(effects=["None", "NoExecute"]), tolerations(effects=["None"]), (True, False)),
+        "all effects": (
             tolerations(effects=["None", "NoExecute", "NoSchedule"]),
             tolerations(keys=["*"]),
             (True, True),
-            id="all effects",
         ),
-        pytest.param(
-            tolerations(seconds={"above": 5}), tolerations(seconds={"above": 6}), (True, False), id="above less"
-        ),
-        pytest.param(
-            tolerations(seconds={"above": 5}), tolerations(seconds={"above": 5}), (True, True), id="above as much"
-        ),
-        pytest.param(tolerations(seconds={"above": 5}), tolerations(keys=["*"]), (False, True), id="above or not"),
-    ],
+        "above less": (tolerations(seconds={"above": 5}), tolerations(seconds={"above": 6}), (True, False)),
+        "above as much": (tolerations(seconds={"above": 5}), tolerations(seconds={"above": 5}), (True, True)),
+        "above or not": (tolerations(seconds={"above": 5}), tolerations(keys=["*"]), (False, True)),
+    },
 )
 def test_match_covers_another_where_each_field_does(wide: Any, narrow: Any, both: tuple[bool, bool]) -> None:
     one, other = matched(wide), matched(narrow)
     assert (covers(one, other), covers(other, one)) == both
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow", "both"),
-    [
-        pytest.param({"pools": ["a", "b"]}, {"pools": ["a"]}, (True, False), id="more pools"),
-        pytest.param({}, {"evict": False}, (True, False), id="eviction or not"),
-        pytest.param({"evict": True}, {"evict": False}, (False, False), id="with eviction and without"),
-        pytest.param({"taints": {"keys": ["a", "b"]}}, {"taints": {"keys": ["a"]}}, (True, False), id="more keys"),
-        pytest.param({"taints": {"effects": ["None"]}}, {}, (False, True), id="an effect"),
-    ],
+@table(
+    "wide, narrow, both",
+    {
+        "more pools": ({"pools": ["a", "b"]}, {"pools": ["a"]}, (True, False)),
+        "eviction or not": ({}, {"evict": False}, (True, False)),
+        "with eviction and without": ({"evict": True}, {"evict": False}, (False, False)),
+        "more keys": ({"taints": {"keys": ["a", "b"]}}, {"taints": {"keys": ["a"]}}, (True, False)),
+        "an effect": ({"taints": {"effects": ["None"]}}, {}, (False, True)),
+    },
 )
 def test_match_of_a_taint_rule_covers_another_where_each_field_does(
     wide: Any, narrow: Any, both: tuple[bool, bool]
@@ -268,7 +247,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("allowing", "refusing", "expected"), CASES.values(), ids=CASES)
-def test_only_what_has_nothing_in_common_is_apart(allowing: Match, refusing: Match, expected: bool) -> None:  # noqa: FBT001 -- a table's column
+def test_only_what_has_nothing_in_common_is_apart(allowing: Match, refusing: Match, *, expected: bool) -> None:
     assert apart(allowing, refusing) is expected
 
 

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry, make_exception, on_request
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
@@ -27,7 +28,6 @@ JANE = Requester("jane", ("ml-a",))
 SCOPE = Scope(JANE, "train", NamespaceFacts("train", {"team": "ml"}))
 TARGET = Target("gpu", frozenset({"gpu.example.com"}), admin_access=False)
 XID = DeviceToleration("xid", EXISTS, "", "NoExecute")
-NO_VARIABLES: Mapping[str, Any] = {}
 XIDS = {"tolerations": {"keys": ["xid"]}}
 
 
@@ -59,23 +59,19 @@ ALLOW, DENY = make_entry("allows", "allow"), make_entry("denies", "deny")
 WARN, AUDIT = make_entry("warns", "warn"), make_entry("audits", "audit")
 
 
-@pytest.mark.parametrize(
-    ("rules", "default", "expected"),
-    [
-        pytest.param([], "allow", ["default allow"], id="without rules the default decides"),
-        pytest.param([], "deny", ["default deny"], id="also where it denies"),
-        pytest.param([DENY, ALLOW], "allow", ["denies deny"], id="the first that denies decides"),
-        pytest.param([ALLOW, DENY], "deny", ["allows allow"], id="the first that allows decides"),
-        pytest.param(
-            [WARN, AUDIT], "allow", ["warns warn", "audits audit", "default allow"], id="warn and audit go on"
-        ),
-        pytest.param([DENY, WARN], "allow", ["denies deny"], id="nothing is told after the decision"),
-        pytest.param([{**DENY, "match": XIDS}], "allow", ["denies deny"], id="a rule that matches"),
-        pytest.param(
-            [{**DENY, "match": {"tolerations": {"keys": ["b"]}}}], "allow", ["default allow"], id="one that does not"
-        ),
-        pytest.param([{**DENY, "subject": "request"}], "allow", ["default allow"], id="a rule on requests is no step"),
-    ],
+@table(
+    "rules, default, expected",
+    {
+        "without rules the default decides": ([], "allow", ["default allow"]),
+        "also where it denies": ([], "deny", ["default deny"]),
+        "the first that denies decides": ([DENY, ALLOW], "allow", ["denies deny"]),
+        "the first that allows decides": ([ALLOW, DENY], "deny", ["allows allow"]),
+        "warn and audit go on": ([WARN, AUDIT], "allow", ["warns warn", "audits audit", "default allow"]),
+        "nothing is told after the decision": ([DENY, WARN], "allow", ["denies deny"]),
+        "a rule that matches": ([{**DENY, "match": XIDS}], "allow", ["denies deny"]),
+        "one that does not": ([{**DENY, "match": {"tolerations": {"keys": ["b"]}}}], "allow", ["default allow"]),
+        "a rule on requests is no step": ([{**DENY, "subject": "request"}], "allow", ["default allow"]),
+    },
 )
 def test_first_rule_that_allows_or_denies_decides(rules: list[Any], default: str, expected: list[str]) -> None:
     assert on_toleration(judge_of(*rules, default=default)) == expected
@@ -89,18 +85,16 @@ def test_requests_are_a_walk_of_their_own_that_no_default_ends() -> None:
     assert told(on_request(judge_of(admin), SCOPE, TARGET, NOW, dict)) == []
 
 
-@pytest.mark.parametrize(
-    ("match", "expected"),
-    [
-        pytest.param({"deviceClasses": ["gpu"], "namespaces": {"names": ["train"]}, **XIDS}, "denies", id="all hold"),
-        pytest.param(
-            {"deviceClasses": ["nic"], "namespaces": {"names": ["train"]}, **XIDS}, "default", id="not the class"
-        ),
-        pytest.param({"deviceClasses": ["gpu"], "requesters": {"users": ["joe"]}}, "default", id="not the requester"),
-        pytest.param({"drivers": ["nic.*"]}, "default", id="not the driver"),
-        pytest.param({"adminAccess": True}, "default", id="not the admin access"),
-        pytest.param({"adminAccess": False}, "denies", id="the admin access that is not there"),
-    ],
+@table(
+    "match, expected",
+    {
+        "all hold": ({"deviceClasses": ["gpu"], "namespaces": {"names": ["train"]}, **XIDS}, "denies"),
+        "not the class": ({"deviceClasses": ["nic"], "namespaces": {"names": ["train"]}, **XIDS}, "default"),
+        "not the requester": ({"deviceClasses": ["gpu"], "requesters": {"users": ["joe"]}}, "default"),
+        "not the driver": ({"drivers": ["nic.*"]}, "default"),
+        "not the admin access": ({"adminAccess": True}, "default"),
+        "the admin access that is not there": ({"adminAccess": False}, "denies"),
+    },
 )
 def test_all_that_a_match_gives_must_hold(match: Any, expected: str) -> None:
     assert on_toleration(judge_of({**DENY, "match": match}))[0].startswith(expected)
@@ -111,17 +105,17 @@ def test_all_that_a_match_gives_must_hold(match: Any, expected: str) -> None:
 FEW = {"when": "request.count <= 4"}
 
 
-@pytest.mark.parametrize(
-    ("action", "request_variable", "expected"),
-    [
-        pytest.param("deny", {"count": 4}, ["asks deny"], id="it holds, and the rule denies"),
-        pytest.param("deny", {"count": 5}, ["default allow"], id="it does not hold"),
-        pytest.param("deny", {}, ["asks deny unsure"], id="an error denies, and says so"),
-        pytest.param("warn", {}, ["asks warn unsure", "default allow"], id="an error warns, and says so"),
-        pytest.param("audit", {}, ["asks audit unsure", "default allow"], id="an error is noted, and says so"),
-        pytest.param("allow", {"count": 4}, ["asks allow"], id="it holds, and the rule allows"),
-        pytest.param("allow", {}, ["default allow"], id="an error does not allow"),
-    ],
+@table(
+    "action, request_variable, expected",
+    {
+        "it holds, and the rule denies": ("deny", {"count": 4}, ["asks deny"]),
+        "it does not hold": ("deny", {"count": 5}, ["default allow"]),
+        "an error denies, and says so": ("deny", {}, ["asks deny unsure"]),
+        "an error warns, and says so": ("warn", {}, ["asks warn unsure", "default allow"]),
+        "an error is noted, and says so": ("audit", {}, ["asks audit unsure", "default allow"]),
+        "it holds, and the rule allows": ("allow", {"count": 4}, ["asks allow"]),
+        "an error does not allow": ("allow", {}, ["default allow"]),
+    },
 )
 def test_expression_has_the_last_word_on_a_match(action: str, request_variable: Any, expected: list[str]) -> None:
     assert on_toleration(judge_of(make_entry("asks", action, FEW)), request=request_variable) == expected
@@ -172,14 +166,14 @@ def test_exception_needs_to_know() -> None:
     assert on_toleration(judge, scope=SCOPE._replace(requester=None)) == ["denies deny"]
 
 
-@pytest.mark.parametrize(
-    ("hours", "expected"),
-    [
-        pytest.param(-1.001, "denies deny", id="before it begins"),
-        pytest.param(-1, "denies allow by excused", id="when it begins"),
-        pytest.param(0.999, "denies allow by excused", id="before it ends"),
-        pytest.param(1, "denies deny", id="when it ends"),
-    ],
+@table(
+    "hours, expected",
+    {
+        "before it begins": (-1.001, "denies deny"),
+        "when it begins": (-1, "denies allow by excused"),
+        "before it ends": (0.999, "denies allow by excused"),
+        "when it ends": (1, "denies deny"),
+    },
 )
 def test_exception_holds_from_its_begin_until_before_its_end(hours: float, expected: str) -> None:
     exception = excusing("denies", notBefore="2026-06-01T11:00:00Z", expiresAt="2026-06-01T13:00:00Z")
@@ -220,23 +214,23 @@ def on_taint(
     return told(judge.on_taint(requester, place, taint, NOW, dict))
 
 
-@pytest.mark.parametrize(
-    ("match", "place", "both"),
-    [
-        pytest.param({"drivers": ["gpu.*"]}, ONE, (True, True), id="the driver is named"),
-        pytest.param({"drivers": ["gpu.*"]}, ANY, (True, False), id="no driver is any driver"),
-        pytest.param({"drivers": ["nic.*"]}, ONE, (False, False), id="another driver"),
-        pytest.param({"pools": ["node-*"]}, ONE, (True, True), id="the pool is named"),
-        pytest.param({"pools": ["node-*"]}, ANY, (True, False), id="no pool is any pool"),
-        pytest.param({"taints": {"keys": ["health/*"]}}, ANY, (True, True), id="the key fits"),
-        pytest.param({"taints": {"keys": ["maint/*"]}}, ANY, (False, False), id="the key does not fit"),
-        pytest.param({"taints": {"values": ["7?"]}}, ANY, (True, True), id="the value fits"),
-        pytest.param({"taints": {"effects": ["NoSchedule"]}}, ANY, (False, False), id="the effect does not fit"),
-        pytest.param({"evict": True}, ONE, (False, False), id="nobody is asked to evict"),
-        pytest.param({"evict": True}, ONE._replace(evict=True), (True, True), id="we are asked to evict"),
-        pytest.param({"evict": False}, ONE._replace(evict=True), (False, False), id="we are asked, and must not be"),
-        pytest.param({"requesters": {"groups": ["ml-*"]}}, ONE, (True, True), id="the requester fits"),
-    ],
+@table(
+    "match, place, both",
+    {
+        "the driver is named": ({"drivers": ["gpu.*"]}, ONE, (True, True)),
+        "no driver is any driver": ({"drivers": ["gpu.*"]}, ANY, (True, False)),
+        "another driver": ({"drivers": ["nic.*"]}, ONE, (False, False)),
+        "the pool is named": ({"pools": ["node-*"]}, ONE, (True, True)),
+        "no pool is any pool": ({"pools": ["node-*"]}, ANY, (True, False)),
+        "the key fits": ({"taints": {"keys": ["health/*"]}}, ANY, (True, True)),
+        "the key does not fit": ({"taints": {"keys": ["maint/*"]}}, ANY, (False, False)),
+        "the value fits": ({"taints": {"values": ["7?"]}}, ANY, (True, True)),
+        "the effect does not fit": ({"taints": {"effects": ["NoSchedule"]}}, ANY, (False, False)),
+        "nobody is asked to evict": ({"evict": True}, ONE, (False, False)),
+        "we are asked to evict": ({"evict": True}, ONE._replace(evict=True), (True, True)),
+        "we are asked, and must not be": ({"evict": False}, ONE._replace(evict=True), (False, False)),
+        "the requester fits": ({"requesters": {"groups": ["ml-*"]}}, ONE, (True, True)),
+    },
 )
 def test_taint_rule_means_what_its_match_says(match: Any, place: Placement, both: tuple[bool, bool]) -> None:
     denied = on_taint(make_entry("rule", "deny", match), place=place) == ["rule deny"]
@@ -285,19 +279,19 @@ def test_expression_behind_the_rule_that_decides_has_no_say() -> None:
     assert judge.scoped(SCOPE, NOW).remembered(TARGET, XID) is not None
 
 
-@pytest.mark.parametrize(
-    ("rules", "default", "refusing"),
-    [
-        pytest.param([], "allow", None, id="no rule"),
-        pytest.param([], "deny", "default", id="the default"),
-        pytest.param([WARN, DENY], "allow", "denies", id="a rule behind one that only warns"),
-        pytest.param([ALLOW, DENY], "deny", None, id="a rule behind one that allows everything"),
-        pytest.param([{**ALLOW, "match": XIDS}, DENY], "allow", "denies", id="behind one that allows something"),
-        pytest.param([{**ALLOW, "match": FEW}, DENY], "allow", "denies", id="behind one that allows at times"),
-        pytest.param([{**ALLOW, "match": {"adminAccess": True}}], "deny", "default", id="administrators may"),
-        pytest.param([{**ALLOW, "match": {"deviceClasses": ["gpu"]}}], "deny", "default", id="one class is allowed"),
-        pytest.param([{**ALLOW, "match": {"drivers": ["gpu.*"]}}], "deny", "default", id="one driver is allowed"),
-    ],
+@table(
+    "rules, default, refusing",
+    {
+        "no rule": ([], "allow", None),
+        "the default": ([], "deny", "default"),
+        "a rule behind one that only warns": ([WARN, DENY], "allow", "denies"),
+        "a rule behind one that allows everything": ([ALLOW, DENY], "deny", None),
+        "behind one that allows something": ([{**ALLOW, "match": XIDS}, DENY], "allow", "denies"),
+        "behind one that allows at times": ([{**ALLOW, "match": FEW}, DENY], "allow", "denies"),
+        "administrators may": ([{**ALLOW, "match": {"adminAccess": True}}], "deny", "default"),
+        "one class is allowed": ([{**ALLOW, "match": {"deviceClasses": ["gpu"]}}], "deny", "default"),
+        "one driver is allowed": ([{**ALLOW, "match": {"drivers": ["gpu.*"]}}], "deny", "default"),
+    },
 )
 def test_rule_that_may_refuse_something(rules: list[Any], default: str, refusing: str | None) -> None:
     scoped = judge_of(*rules, default=default).scoped(SCOPE, NOW)
@@ -372,7 +366,7 @@ def test_memory_holds_as_much_as_it_may_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(("groups", "remembered"), [(64, True), (65, False)])
-def test_requester_in_64_groups_is_remembered_beside_others(groups: int, remembered: bool) -> None:  # noqa: FBT001 -- a table's
+def test_requester_in_64_groups_is_remembered_beside_others(groups: int, *, remembered: bool) -> None:
     judge = judge_of(DENY)
     member = Scope(Requester("joe", tuple(f"group-{n}" for n in range(groups))), "train", None)
     unknown = Scope(None, "train", None)
@@ -397,11 +391,7 @@ def test_requester_in_64_groups_is_remembered_beside_others(groups: int, remembe
     ],
 )
 def test_mode_turns_refusals_down_only_where_they_would_be_refusals_otherwise(
-    mode: str,
-    generated_claims: str,
-    generated: bool,  # noqa: FBT001 -- a table's
-    updating: bool,  # noqa: FBT001
-    expected: bool,  # noqa: FBT001
+    mode: str, generated_claims: str, *, generated: bool, updating: bool, expected: bool
 ) -> None:
     judge = judge_of(mode=mode, generatedClaims=generated_claims)
     assert judge.mode_turns_down(generated=generated, updating=updating) is expected
@@ -420,11 +410,7 @@ def test_mode_turns_refusals_down_only_where_they_would_be_refusals_otherwise(
     ],
 )
 def test_update_of_a_claim_is_warned_at_most(
-    mode: str,
-    generated_claims: str,
-    generated: bool,  # noqa: FBT001 -- a table's
-    updating: bool,  # noqa: FBT001
-    expected: str,
+    mode: str, generated_claims: str, *, generated: bool, updating: bool, expected: str
 ) -> None:
     judge = judge_of(mode=mode, generatedClaims=generated_claims)
     assert judge.claim_mode(generated=generated, updating=updating).value == expected

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.policy.decide import defaults_for, overlap, rendered
@@ -30,14 +31,14 @@ def test_request_that_says_nothing_gets_the_default() -> None:
     assert added() == (WAITING,)
 
 
-@pytest.mark.parametrize(
+@table(
     "own",
-    [
-        pytest.param(DeviceToleration("maint", EXISTS, "", "NoExecute", 5), id="the same taints for a shorter time"),
-        pytest.param(DeviceToleration("maint", "Equal", "v", ""), id="one of its taints"),
-        pytest.param(DeviceToleration("", EXISTS), id="every taint"),
-        pytest.param(WAITING, id="the default itself"),
-    ],
+    {
+        "the same taints for a shorter time": DeviceToleration("maint", EXISTS, "", "NoExecute", 5),
+        "one of its taints": DeviceToleration("maint", "Equal", "v", ""),
+        "every taint": DeviceToleration("", EXISTS),
+        "the default itself": WAITING,
+    },
 )
 def test_who_says_something_about_a_taint_is_left_to_it(own: DeviceToleration) -> None:
     assert added(own) == ()
@@ -60,50 +61,48 @@ def test_first_of_two_defaults_that_overlap_wins() -> None:
     assert added(defaultTolerations=entries) == (WAITING,)
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        pytest.param({"rules": [make_entry("no", "deny")]}, (), id="what a rule denies is not added"),
-        pytest.param({"default": "deny", "rules": [make_entry("ok", "allow")]}, (WAITING,), id="what a rule allows is"),
-        pytest.param({"rules": [make_entry("told", "warn")]}, (WAITING,), id="what a rule only tells is"),
-        pytest.param(
+@table(
+    "fields, expected",
+    {
+        "what a rule denies is not added": ({"rules": [make_entry("no", "deny")]}, ()),
+        "what a rule allows is": ({"default": "deny", "rules": [make_entry("ok", "allow")]}, (WAITING,)),
+        "what a rule only tells is": ({"rules": [make_entry("told", "warn")]}, (WAITING,)),
+        "too long for a rule": (
             {"rules": [make_entry("no", "deny", {"tolerations": {"seconds": {"above": 299}}})]},
             (),
-            id="too long for a rule",
         ),
-        pytest.param(
+        "what a rule that cannot be evaluated denies is not added": (
             {"rules": [make_entry("no", "deny", {"when": "toleration.tolerationSeconds > 1"})]},
             (),
-            id="what a rule that cannot be evaluated denies is not added",
         ),
-    ],
+    },
 )
 def test_policy_judges_what_it_adds(fields: Any, expected: tuple[DeviceToleration, ...]) -> None:
     assert added(**fields) == expected
 
 
-@pytest.mark.parametrize(
-    ("match", "expected"),
-    [
-        pytest.param({"deviceClasses": ["g*"]}, (WAITING,), id="of that class"),
-        pytest.param({"deviceClasses": ["nic"]}, (), id="of another class"),
-        pytest.param({"namespaces": {"names": ["train"]}}, (WAITING,), id="in that namespace"),
-        pytest.param({"requesters": {"users": ["joe"]}}, (), id="of another user"),
-        pytest.param({"adminAccess": True}, (), id="without the admin access that is asked for"),
-        pytest.param({"when": "request.count > 1"}, (), id="whose condition cannot be evaluated"),
-    ],
+@table(
+    "match, expected",
+    {
+        "of that class": ({"deviceClasses": ["g*"]}, (WAITING,)),
+        "of another class": ({"deviceClasses": ["nic"]}, ()),
+        "in that namespace": ({"namespaces": {"names": ["train"]}}, (WAITING,)),
+        "of another user": ({"requesters": {"users": ["joe"]}}, ()),
+        "without the admin access that is asked for": ({"adminAccess": True}, ()),
+        "whose condition cannot be evaluated": ({"when": "request.count > 1"}, ()),
+    },
 )
 def test_default_is_for_what_it_matches(match: Any, expected: tuple[DeviceToleration, ...]) -> None:
     assert added(defaultTolerations=[{**make_defaults("wait", **WAIT), "match": match}]) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "match",
-    [
-        pytest.param({"deviceClasses": ["nic"]}, id="for another class"),
-        pytest.param({"requesters": {"users": ["joe"]}}, id="for another user"),
-        pytest.param({"when": "request.count > 1"}, id="that cannot be evaluated"),
-    ],
+    {
+        "for another class": {"deviceClasses": ["nic"]},
+        "for another user": {"requesters": {"users": ["joe"]}},
+        "that cannot be evaluated": {"when": "request.count > 1"},
+    },
 )
 def test_default_that_does_not_apply_keeps_no_other_away(match: Any) -> None:
     first = {**make_defaults("first", key="other", operator="Exists"), "match": match}
@@ -129,20 +128,13 @@ def test_class_that_is_not_known_gets_no_default_for_drivers() -> None:
     ],
 )
 def test_tolerations_overlap_where_a_taint_is_tolerated_by_both(
-    one: DeviceToleration,
-    other: DeviceToleration,
-    meet: bool,  # noqa: FBT001 -- a table's
+    one: DeviceToleration, other: DeviceToleration, *, meet: bool
 ) -> None:
     assert overlap(one, other) is overlap(other, one) is meet
 
 
 def test_toleration_is_rendered_without_what_is_empty() -> None:
-    assert rendered(WAITING) == {
-        "key": "maint",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
+    assert rendered(WAITING) == {"key": "maint", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     assert rendered(DeviceToleration("a", "", "v", "", 0)) == {
         "key": "a",
         "operator": "Equal",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy.explain import ClaimQuestion, Considered, TaintQuestion, considered
@@ -252,35 +253,29 @@ def test_rule_that_does_not_match_does_not_decide() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("exception", "over"),
-    [
-        pytest.param({}, None, id="one that holds"),
-        pytest.param(
+@table(
+    "exception, over",
+    {
+        "one that holds": ({}, None),
+        "one that has not begun": (
             {"notBefore": "2026-08-01T00:00:00Z"},
             ["notBefore: 2026-06-01T12:00:00Z, wanted 2026-08-01T00:00:00Z or later"],
-            id="one that has not begun",
         ),
-        pytest.param({"notBefore": "2026-06-01T12:00:00Z"}, None, id="one that begins now"),
-        pytest.param(
+        "one that begins now": ({"notBefore": "2026-06-01T12:00:00Z"}, None),
+        "one that begins now for another class": (
             {"notBefore": "2026-06-01T12:00:00Z", "match": {"deviceClasses": ["nic"]}},
             ['deviceClasses: "gpu", wanted "nic"'],
-            id="one that begins now for another class",
         ),
-        pytest.param(
+        "one that has ended": (
             {"expiresAt": "2026-06-01T12:00:00Z"},
             ["expiresAt: 2026-06-01T12:00:00Z, wanted before 2026-06-01T12:00:00Z"],
-            id="one that has ended",
         ),
-        pytest.param(
-            {"match": {"deviceClasses": ["nic"]}}, ['deviceClasses: "gpu", wanted "nic"'], id="one for another class"
-        ),
-        pytest.param(
+        "one for another class": ({"match": {"deviceClasses": ["nic"]}}, ['deviceClasses: "gpu", wanted "nic"']),
+        "one for one driver of two": (
             {"match": {"drivers": ["a.example.com"]}},
             ['drivers: "a.example.com" and "b.example.com", wanted "a.example.com"'],
-            id="one for one driver of two",
         ),
-    ],
+    },
 )
 def test_exception_that_does_not_apply_says_why(exception: Any, over: list[str] | None) -> None:
     found, *rest = walk(make_entry("no"), exceptions=[make_exception(rules=["no"], **exception)])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
 from webhook.policy.limits import (
@@ -50,7 +51,7 @@ def limits(requester: Requester = JANE, effect: str = "NoExecute", taint: Device
     ],
     ids=str,
 )
-def test_entry_fits_if_all_that_it_names_does(match: Any, fits: bool) -> None:  # noqa: FBT001 -- a table's
+def test_entry_fits_if_all_that_it_names_does(match: Any, *, fits: bool) -> None:
     assert limits(limits=[{**match, "pods": 7}, {"pods": 1}]) == (7 if fits else 1)
 
 
@@ -79,15 +80,15 @@ HEALTH = {"taints": {"keys": ["health.example.com/*"]}, "pods": 4}
 REST = {"pods": 5}
 
 
-@pytest.mark.parametrize(
-    ("effect", "entries", "pods"),
-    [
-        pytest.param("NoExecute", [REST], [5], id="one for all"),
-        pytest.param("NoExecute", [JANES, ROBOTS, REST], [1, 2, 5], id="those of each requester, and of all others"),
-        pytest.param("NoSchedule", [JANES, ROBOTS, REST], [1, 5], id="not those for another effect"),
-        pytest.param("NoExecute", [OTHERS, JANES, REST], [1, 5], id="not those for another key"),
-        pytest.param("NoExecute", [HEALTH, JANES, REST], [4], id="none after one that is for every requester"),
-    ],
+@table(
+    "effect, entries, pods",
+    {
+        "one for all": ("NoExecute", [REST], [5]),
+        "those of each requester, and of all others": ("NoExecute", [JANES, ROBOTS, REST], [1, 2, 5]),
+        "not those for another effect": ("NoSchedule", [JANES, ROBOTS, REST], [1, 5]),
+        "not those for another key": ("NoExecute", [OTHERS, JANES, REST], [1, 5]),
+        "none after one that is for every requester": ("NoExecute", [HEALTH, JANES, REST], [4]),
+    },
 )
 def test_limits_of_an_author_who_is_not_known_are_all_that_may_apply(effect: str, entries: Any, pods: Any) -> None:
     impact = policy_of(impact={"limits": entries}).impact
@@ -156,57 +157,47 @@ def test_protected_are_those_that_match_and_those_of_unknown_labels(document: An
     assert protected_among(match, [], NAMES.namespace) == frozenset()
 
 
-# --- profiles -----------------------------------------------------------------------------------
-
 TRAIN = NamespaceMatch(("train-*",))
 TIER = NamespaceMatch(labels=(("tier", "low"),))
 LOW = NamespaceFacts("x", {"tier": "low"})
 HIGH = NamespaceFacts("x", {"tier": "high"})
 
 
-@pytest.mark.parametrize(
-    ("first", "pod", "expected"),
-    [
-        pytest.param({"namespaces": TRAIN}, PodFacts("train-1"), 0, id="by the name of the namespace"),
-        pytest.param({"namespaces": TRAIN}, PodFacts("web"), 1, id="not by the name of the namespace"),
-        pytest.param({"namespaces": TIER}, PodFacts("x", LOW), 0, id="by its labels"),
-        pytest.param({"namespaces": TIER}, PodFacts("x", HIGH), 1, id="not by its labels"),
-        pytest.param({"namespaces": TIER}, PodFacts("x"), None, id="by labels that are not known"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x"), None, id="by a priority that is not known"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x", known=True, priority=5), 0, id="by priority"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x", known=True, priority=6), 1, id="not by priority"),
-        pytest.param({"priority_at_most": 0}, PodFacts("x", known=True), 0, id="no priority is zero"),
-        pytest.param({"priority_at_most": -1}, PodFacts("x", known=True), 1, id="no priority is not below zero"),
-        pytest.param({"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x"), None, id="by labels of the pod"),
-        pytest.param(
-            {"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True, labels={"a": "b"}), 0, id="its labels"
-        ),
-        pytest.param(
-            {"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True), 1, id="not by labels of the pod"
-        ),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", classes={"gpu"}), 0, id="by one of its classes"),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", classes={"nic"}), None, id="there may be others"),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", known=True, classes={"nic"}), 1, id="not by class"),
-        pytest.param(
-            {"namespaces": TRAIN, "priority_at_most": 5}, PodFacts("web"), 1, id="one field that does not match"
-        ),
-        pytest.param(
-            {"namespaces": TRAIN, "priority_at_most": 5}, PodFacts("train-1"), None, id="one that is not known"
-        ),
-    ],
+@table(
+    "first, pod, expected",
+    {
+        "by the name of the namespace": ({"namespaces": TRAIN}, PodFacts("train-1"), 0),
+        "not by the name of the namespace": ({"namespaces": TRAIN}, PodFacts("web"), 1),
+        "by its labels": ({"namespaces": TIER}, PodFacts("x", LOW), 0),
+        "not by its labels": ({"namespaces": TIER}, PodFacts("x", HIGH), 1),
+        "by labels that are not known": ({"namespaces": TIER}, PodFacts("x"), None),
+        "by a priority that is not known": ({"priority_at_most": 5}, PodFacts("x"), None),
+        "by priority": ({"priority_at_most": 5}, PodFacts("x", known=True, priority=5), 0),
+        "not by priority": ({"priority_at_most": 5}, PodFacts("x", known=True, priority=6), 1),
+        "no priority is zero": ({"priority_at_most": 0}, PodFacts("x", known=True), 0),
+        "no priority is not below zero": ({"priority_at_most": -1}, PodFacts("x", known=True), 1),
+        "by labels of the pod": ({"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x"), None),
+        "its labels": ({"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True, labels={"a": "b"}), 0),
+        "not by labels of the pod": ({"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True), 1),
+        "by one of its classes": ({"device_classes": ("gpu",)}, PodFacts("x", classes={"gpu"}), 0),
+        "there may be others": ({"device_classes": ("gpu",)}, PodFacts("x", classes={"nic"}), None),
+        "not by class": ({"device_classes": ("gpu",)}, PodFacts("x", known=True, classes={"nic"}), 1),
+        "one field that does not match": ({"namespaces": TRAIN, "priority_at_most": 5}, PodFacts("web"), 1),
+        "one that is not known": ({"namespaces": TRAIN, "priority_at_most": 5}, PodFacts("train-1"), None),
+    },
 )
 def test_profile_of_a_pod_as_far_as_it_is_known(first: dict[str, Any], pod: PodFacts, expected: int | None) -> None:
     assert ProfileMatcher([EvictionProfile(**first), EvictionProfile()]).profile_of(pod) == expected
 
 
-@pytest.mark.parametrize(
-    ("first", "pod", "expected"),
-    [
-        pytest.param({"namespaces": TIER}, PodFacts("x", LOW, known=True), 0, id="known labels of the namespace"),
-        pytest.param({"namespaces": TIER}, PodFacts("x", known=True), 1, id="unknown labels of the namespace"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x"), 1, id="an unknown priority"),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", classes={"nic"}), 1, id="classes that may be others"),
-    ],
+@table(
+    "first, pod, expected",
+    {
+        "known labels of the namespace": ({"namespaces": TIER}, PodFacts("x", LOW, known=True), 0),
+        "unknown labels of the namespace": ({"namespaces": TIER}, PodFacts("x", known=True), 1),
+        "an unknown priority": ({"priority_at_most": 5}, PodFacts("x"), 1),
+        "classes that may be others": ({"device_classes": ("gpu",)}, PodFacts("x", classes={"nic"}), 1),
+    },
 )
 def test_profile_that_needs_an_unknown_fact_is_not_applied(first: dict[str, Any], pod: PodFacts, expected: int) -> None:
     assert ProfileMatcher([EvictionProfile(**first), EvictionProfile()]).profile_to_apply(pod) == expected

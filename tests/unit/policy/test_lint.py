@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.policy.documents import (
     AT,
     make_defaults,
@@ -32,16 +33,14 @@ def two(first: Any, second: Any, *, action: str = "deny", other: str = "deny") -
 CLASSES = {"deviceClasses": ["a", "b"]}
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "told"),
-    [
-        pytest.param({}, {"deviceClasses": ["a"]}, True, id="everything, and something"),
-        pytest.param(CLASSES, {"deviceClasses": ["b"], "when": "request.count > 1"}, True, id="with an expression"),
-        pytest.param({"deviceClasses": ["a"]}, CLASSES, False, id="a longer list"),
-        pytest.param(
-            {"deviceClasses": ["a"], "when": "request.count > 1"}, {"deviceClasses": ["a"]}, False, id="an expression"
-        ),
-    ],
+@table(
+    "first, second, told",
+    {
+        "everything, and something": ({}, {"deviceClasses": ["a"]}, True),
+        "with an expression": (CLASSES, {"deviceClasses": ["b"], "when": "request.count > 1"}, True),
+        "a longer list": ({"deviceClasses": ["a"]}, CLASSES, False),
+        "an expression": ({"deviceClasses": ["a"], "when": "request.count > 1"}, {"deviceClasses": ["a"]}, False),
+    },
 )
 def test_rule_behind_a_wider_one_is_told(first: Any, second: Any, told: object) -> None:
     """Which match is wider than another: test_coverage."""
@@ -52,25 +51,18 @@ def test_rules_of_another_walk_are_no_matter() -> None:
     assert warnings_in(rules=[make_entry("a"), make_entry("b", subject="request")]) == []
 
 
-@pytest.mark.parametrize(
-    ("match", "other", "told"),
-    [
-        pytest.param(CLASSES, "deny", True, id="classes are known, and one"),
-        pytest.param(CLASSES, "allow", True, id="likewise"),
-        pytest.param(
-            {"tolerations": {"keys": ["k"]}}, "deny", False, id="a toleration may meet a set and not lie in it"
-        ),
-        pytest.param({"tolerations": {"keys": ["k"]}}, "allow", True, id="what lies in a set lies in a wider one"),
-        pytest.param({"drivers": ["d"]}, "deny", False, id="a class may give devices of several drivers"),
-        pytest.param({"requesters": {"users": ["u"]}}, "deny", False, id="the requester may not be known"),
-        pytest.param(
-            {"namespaces": {"labels": {"kubernetes.io/metadata.name": "n"}}},
-            "deny",
-            False,
-            id="labels may not be known",
-        ),
-        pytest.param({"namespaces": {"names": ["n"]}}, "deny", True, id="names are"),
-    ],
+@table(
+    "match, other, told",
+    {
+        "classes are known, and one": (CLASSES, "deny", True),
+        "likewise": (CLASSES, "allow", True),
+        "a toleration may meet a set and not lie in it": ({"tolerations": {"keys": ["k"]}}, "deny", False),
+        "what lies in a set lies in a wider one": ({"tolerations": {"keys": ["k"]}}, "allow", True),
+        "a class may give devices of several drivers": ({"drivers": ["d"]}, "deny", False),
+        "the requester may not be known": ({"requesters": {"users": ["u"]}}, "deny", False),
+        "labels may not be known": ({"namespaces": {"labels": {"kubernetes.io/metadata.name": "n"}}}, "deny", False),
+        "names are": ({"namespaces": {"names": ["n"]}}, "deny", True),
+    },
 )
 def test_rule_that_allows_covers_what_both_readings_of_a_match_agree_on(match: Any, other: str, told: Any) -> None:
     assert bool(two(match, match, action="allow", other=other)) == told
@@ -86,19 +78,19 @@ def test_taint_rules_are_compared_too() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("match", "warned"),
-    [
-        pytest.param({"taints": {"keys": ["k"]}}, True, id="any effect"),
-        pytest.param({"taints": {"effects": ["None"]}}, True, id="an effect for which no device is emptied"),
-        pytest.param({"taints": {"effects": ["NoSchedule", "NoExecute"]}}, True, id="both effects of a device"),
-        pytest.param({"taints": {"effects": ["NoExecute"]}}, False, id="the effect of a device that is emptied"),
-        pytest.param({"taints": {"effects": ["NoSchedule"]}}, False, id="the effect as it is written"),
-        pytest.param({"taints": {"effects": ["NoExecute"]}, "evict": False}, True, id="no device is emptied"),
-        pytest.param({"taints": {"effects": ["NoExecute"]}, "evict": True}, False, id="devices are emptied"),
-        pytest.param({"pools": ["p"]}, False, id="no pool is any pool"),
-        pytest.param({"drivers": ["d"]}, False, id="no driver is any driver"),
-    ],
+@table(
+    "match, warned",
+    {
+        "any effect": ({"taints": {"keys": ["k"]}}, True),
+        "an effect for which no device is emptied": ({"taints": {"effects": ["None"]}}, True),
+        "both effects of a device": ({"taints": {"effects": ["NoSchedule", "NoExecute"]}}, True),
+        "the effect of a device that is emptied": ({"taints": {"effects": ["NoExecute"]}}, False),
+        "the effect as it is written": ({"taints": {"effects": ["NoSchedule"]}}, False),
+        "no device is emptied": ({"taints": {"effects": ["NoExecute"]}, "evict": False}, True),
+        "devices are emptied": ({"taints": {"effects": ["NoExecute"]}, "evict": True}, False),
+        "no pool is any pool": ({"pools": ["p"]}, False),
+        "no driver is any driver": ({"drivers": ["d"]}, False),
+    },
 )
 def test_taint_rule_that_allows_covers_what_both_readings_agree_on(match: Any, warned: Any) -> None:
     """A NoSchedule taint on devices that are emptied counts as NoExecute too for a rule that refuses."""
@@ -108,25 +100,22 @@ def test_taint_rule_that_allows_covers_what_both_readings_agree_on(match: Any, w
     assert warnings_in(taintRules=rules) != []
 
 
-@pytest.mark.parametrize(
+@table(
     "where",
-    [
-        pytest.param({"except": ["*"]}, id="all are excepted"),
-        pytest.param({"names": ["a", "b-*"], "except": ["a*", "b-*"]}, id="each is excepted"),
-        pytest.param(
-            {"labels": {"l": "*"}, "matchExpressions": [{"key": "l", "operator": "DoesNotExist"}]},
-            id="a label that must and must not be there",
-        ),
-        pytest.param(
-            {
-                "matchExpressions": [
-                    {"key": "l", "operator": "DoesNotExist"},
-                    {"key": "l", "operator": "In", "values": ["x"]},
-                ]
-            },
-            id="likewise, with a value",
-        ),
-    ],
+    {
+        "all are excepted": {"except": ["*"]},
+        "each is excepted": {"names": ["a", "b-*"], "except": ["a*", "b-*"]},
+        "a label that must and must not be there": {
+            "labels": {"l": "*"},
+            "matchExpressions": [{"key": "l", "operator": "DoesNotExist"}],
+        },
+        "likewise, with a value": {
+            "matchExpressions": [
+                {"key": "l", "operator": "DoesNotExist"},
+                {"key": "l", "operator": "In", "values": ["x"]},
+            ]
+        },
+    },
 )
 def test_rule_that_never_matches_is_told(where: Any) -> None:
     assert warnings_in(rules=[make_entry(match={"namespaces": where})]) == [
@@ -210,15 +199,15 @@ def test_warnings_have_titles_and_weigh_little() -> None:
     assert finding.severity is Severity.WARN
 
 
-@pytest.mark.parametrize(
-    ("days", "codes"),
-    [
-        pytest.param(0, ["DT107"], id="now"),
-        pytest.param(7, ["DT108"], id="within a week"),
-        pytest.param(8, [], id="later"),
-        pytest.param(366, [], id="in a year"),
-        pytest.param(367, ["DT109"], id="later than in a year"),
-    ],
+@table(
+    "days, codes",
+    {
+        "now": (0, ["DT107"]),
+        "within a week": (7, ["DT108"]),
+        "later": (8, []),
+        "in a year": (366, []),
+        "later than in a year": (367, ["DT109"]),
+    },
 )
 def test_exceptions_are_told_by_their_end(days: int, codes: list[str]) -> None:
     assert timedelta(days=7) == SOON
@@ -250,8 +239,6 @@ def test_softening_that_two_steps_prevent_is_told() -> None:
         assert warnings_in(impact={"limits": [entry, {}]}) == []
     assert warnings_in(impact={"limits": [{"action": "deny"}], "twoStep": True}) == []
 
-
-# --- windows ------------------------------------------------------------------------------------
 
 DEADLINE = "DT122 eviction[0].deadline: "
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from tests.unit.policy.documents import errors_in, make_document, make_entry, warnings_in
 from webhook.api.field import Path
 from webhook.policy.document import load
@@ -15,26 +16,20 @@ OURS = "system:serviceaccount:device-taint-webhook:device-taint-webhook"
 EVICTOR = f"{OURS}-evict"
 
 
-@pytest.mark.parametrize(
-    ("requesters", "field", "name"),
-    [
-        pytest.param({"users": [SCHEDULER]}, "users[0]", SCHEDULER, id="the scheduler"),
-        pytest.param({"users": ["jane", "system:kube-*"]}, "users[1]", SCHEDULER, id="a pattern of it"),
-        pytest.param({"users": ["system:serviceaccount*"]}, "users[0]", IN_TREE, id="a prefix of all accounts"),
-        pytest.param({"users": [CLAIM_CONTROLLER]}, "users[0]", CLAIM_CONTROLLER, id="the claim controller"),
-        pytest.param(
-            {"serviceAccounts": ["kube-system/resource-*"]}, "serviceAccounts[0]", CLAIM_CONTROLLER, id="its account"
-        ),
-        pytest.param({"users": [IN_TREE]}, "users[0]", IN_TREE, id="the in-tree controller"),
-        pytest.param({"serviceAccounts": ["device-taint-webhook/*"]}, "serviceAccounts[0]", OURS, id="our accounts"),
-        pytest.param({"users": [EVICTOR]}, "users[0]", EVICTOR, id="our worker"),
-        pytest.param(
-            {"groups": ["system:serviceaccounts:device-taint-webhook"]}, "groups[0]", OURS, id="our accounts' group"
-        ),
-        pytest.param(
-            {"groups": ["system:serviceaccounts:kube-system"]}, "groups[0]", IN_TREE, id="the group of the controllers"
-        ),
-    ],
+@table(
+    "requesters, field, name",
+    {
+        "the scheduler": ({"users": [SCHEDULER]}, "users[0]", SCHEDULER),
+        "a pattern of it": ({"users": ["jane", "system:kube-*"]}, "users[1]", SCHEDULER),
+        "a prefix of all accounts": ({"users": ["system:serviceaccount*"]}, "users[0]", IN_TREE),
+        "the claim controller": ({"users": [CLAIM_CONTROLLER]}, "users[0]", CLAIM_CONTROLLER),
+        "its account": ({"serviceAccounts": ["kube-system/resource-*"]}, "serviceAccounts[0]", CLAIM_CONTROLLER),
+        "the in-tree controller": ({"users": [IN_TREE]}, "users[0]", IN_TREE),
+        "our accounts": ({"serviceAccounts": ["device-taint-webhook/*"]}, "serviceAccounts[0]", OURS),
+        "our worker": ({"users": [EVICTOR]}, "users[0]", EVICTOR),
+        "our accounts' group": ({"groups": ["system:serviceaccounts:device-taint-webhook"]}, "groups[0]", OURS),
+        "the group of the controllers": ({"groups": ["system:serviceaccounts:kube-system"]}, "groups[0]", IN_TREE),
+    },
 )
 @pytest.mark.parametrize("rules", ["rules", "taintRules"])
 def test_denying_whom_the_cluster_needs_by_name_is_refused(rules: str, requesters: Any, field: str, name: str) -> None:
@@ -94,25 +89,17 @@ KEYS = {"tolerations": {"keys": ["k.example.com/*"]}}
 ALICE = {"requesters": {"users": ["alice"]}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "by"),
-    [
-        pytest.param({"default": "deny"}, "the default", id="the default"),
-        pytest.param({"default": "deny", "rules": [make_entry("a", "allow", ALICE)]}, "the default", id="another may"),
-        pytest.param({"default": "deny", "rules": [make_entry("a", "allow", KEYS)]}, "the default", id="other keys"),
-        pytest.param(
-            {"default": "deny", "rules": [make_entry("a", "allow", subject="request")]},
-            "the default",
-            id="requests may",
-        ),
-        pytest.param(
-            {"rules": [make_entry("r", subject="request"), make_entry("d")]}, 'rule "d"', id="tolerations come first"
-        ),
-        pytest.param({"rules": [make_entry("d", match=KEYS)]}, 'rule "d"', id="a rule"),
-        pytest.param(
-            {"rules": [make_entry("d", match={"adminAccess": True}, subject="request")]}, 'rule "d"', id="on requests"
-        ),
-    ],
+@table(
+    "fields, by",
+    {
+        "the default": ({"default": "deny"}, "the default"),
+        "another may": ({"default": "deny", "rules": [make_entry("a", "allow", ALICE)]}, "the default"),
+        "other keys": ({"default": "deny", "rules": [make_entry("a", "allow", KEYS)]}, "the default"),
+        "requests may": ({"default": "deny", "rules": [make_entry("a", "allow", subject="request")]}, "the default"),
+        "tolerations come first": ({"rules": [make_entry("r", subject="request"), make_entry("d")]}, 'rule "d"'),
+        "a rule": ({"rules": [make_entry("d", match=KEYS)]}, 'rule "d"'),
+        "on requests": ({"rules": [make_entry("d", match={"adminAccess": True}, subject="request")]}, 'rule "d"'),
+    },
 )
 def test_controller_that_is_not_trusted_and_would_be_denied_is_refused(fields: Any, by: str) -> None:
     """R9."""
@@ -125,24 +112,20 @@ def test_controller_that_is_not_trusted_and_would_be_denied_is_refused(fields: A
     assert errors_in(**fields, trustedControllers=["system:serviceaccount:ci:maker", CLAIM_CONTROLLER]) == []
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
-    [
-        pytest.param({}, id="nothing is denied"),
-        pytest.param({"default": "deny", "mode": "warn"}, id="nothing is refused"),
-        pytest.param({"default": "deny", "mode": "off"}, id="the emergency switch"),
-        pytest.param({"rules": [make_entry("d", match=ALICE)]}, id="another user is denied"),
-        pytest.param(
-            {"rules": [make_entry("d", match={**KEYS, "when": "request.count > 4"})]}, id="it may be denied or not"
-        ),
-        pytest.param(
-            {"rules": [make_entry("a", "allow", {"requesters": {"users": [CLAIM_CONTROLLER]}})], "default": "deny"},
-            id="it may have everything",
-        ),
-        pytest.param(
-            {"rules": [make_entry("a", "allow", KEYS), make_entry("d", match=KEYS)]}, id="a rule before it allows"
-        ),
-    ],
+    {
+        "nothing is denied": {},
+        "nothing is refused": {"default": "deny", "mode": "warn"},
+        "the emergency switch": {"default": "deny", "mode": "off"},
+        "another user is denied": {"rules": [make_entry("d", match=ALICE)]},
+        "it may be denied or not": {"rules": [make_entry("d", match={**KEYS, "when": "request.count > 4"})]},
+        "it may have everything": {
+            "rules": [make_entry("a", "allow", {"requesters": {"users": [CLAIM_CONTROLLER]}})],
+            "default": "deny",
+        },
+        "a rule before it allows": {"rules": [make_entry("a", "allow", KEYS), make_entry("d", match=KEYS)]},
+    },
 )
 def test_controller_that_is_not_trusted_is_a_warning_where_it_is_denied_nothing(fields: Any) -> None:
     """R9; mode `warn` and `off` refuse nothing, and the switch has to work in any document."""
@@ -153,16 +136,16 @@ def test_controller_that_is_not_trusted_is_a_warning_where_it_is_denied_nothing(
     assert not any(each.startswith("DT112") for each in warnings_in(**fields))
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
-    [
-        pytest.param(MEANT, id="a typing error"),
-        pytest.param(CLAIM_CONTROLLER.upper(), id="upper case"),
-        pytest.param("system:serviceaccount:kube-system:*", id="a pattern"),
-        pytest.param("kube-system/resource-claim-controller", id="as rules name service accounts"),
-        pytest.param("resource-claim-controller", id="the account alone"),
-        pytest.param(CLAIM_CONTROLLER[:55] + "012345", id="hardly more than nine tenths of it"),
-    ],
+    {
+        "a typing error": MEANT,
+        "upper case": CLAIM_CONTROLLER.upper(),
+        "a pattern": "system:serviceaccount:kube-system:*",
+        "as rules name service accounts": "kube-system/resource-claim-controller",
+        "the account alone": "resource-claim-controller",
+        "hardly more than nine tenths of it": CLAIM_CONTROLLER[:55] + "012345",
+    },
 )
 def test_name_that_is_almost_the_controllers_is_pointed_at(name: str) -> None:
     """R9."""
@@ -191,24 +174,24 @@ ALLOW_OURS = make_entry("ours", "allow", {"requesters": {"serviceAccounts": ["de
 ALLOW_ADMINS = make_entry("admins", "allow", {"requesters": {"groups": ["system:masters"]}})
 
 
-@pytest.mark.parametrize(
+@table(
     "rules",
-    [
-        pytest.param([DENY], id="everything is denied"),
-        pytest.param([ALLOW_ADMINS, DENY], id="administrators are allowed"),
-        pytest.param([DENY, ALLOW_OURS], id="too late"),
-        pytest.param([make_entry(match={"taints": {"keys": ["k"]}})], id="some keys"),
-        pytest.param([make_entry(match={"taints": {"effects": ["NoExecute", "None"]}})], id="None among the effects"),
-        pytest.param([make_entry(match={"requesters": {"users": ["*"]}})], id="of everybody"),
-        pytest.param(
-            [make_entry("k", "allow", {"taints": {"keys": ["k"]}}), make_entry(match={"taints": {"keys": ["k", "l"]}})],
-            id="some other keys are allowed",
-        ),
-        pytest.param(
-            [make_entry("ours", "allow", ALLOW_OURS["match"] | {"when": "taint.key == 'k'"}), DENY],
-            id="allowed under a condition",
-        ),
-    ],
+    {
+        "everything is denied": [DENY],
+        "administrators are allowed": [ALLOW_ADMINS, DENY],
+        "too late": [DENY, ALLOW_OURS],
+        "some keys": [make_entry(match={"taints": {"keys": ["k"]}})],
+        "None among the effects": [make_entry(match={"taints": {"effects": ["NoExecute", "None"]}})],
+        "of everybody": [make_entry(match={"requesters": {"users": ["*"]}})],
+        "some other keys are allowed": [
+            make_entry("k", "allow", {"taints": {"keys": ["k"]}}),
+            make_entry(match={"taints": {"keys": ["k", "l"]}}),
+        ],
+        "allowed under a condition": [
+            make_entry("ours", "allow", ALLOW_OURS["match"] | {"when": "taint.key == 'k'"}),
+            DENY,
+        ],
+    },
 )
 def test_keeping_our_worker_from_ending_rules_is_refused(rules: list[Any]) -> None:
     (error,) = errors_in(taintRules=rules)
@@ -216,22 +199,21 @@ def test_keeping_our_worker_from_ending_rules_is_refused(rules: list[Any]) -> No
     assert error.startswith(f"taintRules[{at}]: Forbidden: would deny {EVICTOR}, which turns rules that expire")
 
 
-@pytest.mark.parametrize(
+@table(
     "rules",
-    [
-        pytest.param([ALLOW_OURS, ALLOW_ADMINS, DENY], id="allowed by name"),
-        pytest.param(
-            [make_entry("ours", "allow", ALLOW_OURS["match"] | {"taints": {"effects": ["None"]}}), ALLOW_ADMINS, DENY],
-            id="allowed what it needs",
-        ),
-        pytest.param([make_entry(match={"taints": {"effects": ["NoExecute", "NoSchedule"]}})], id="None is no matter"),
-        pytest.param([make_entry(match={"evict": True})], id="eviction is"),
-        pytest.param([make_entry(match={"requesters": {"groups": ["ml-*"]}})], id="of others"),
-        pytest.param(
-            [make_entry(match={"requesters": {"users": ["j"]}, "when": "rule.evict"})], id="with an expression"
-        ),
-        pytest.param([make_entry(action="warn")], id="told only"),
-    ],
+    {
+        "allowed by name": [ALLOW_OURS, ALLOW_ADMINS, DENY],
+        "allowed what it needs": [
+            make_entry("ours", "allow", ALLOW_OURS["match"] | {"taints": {"effects": ["None"]}}),
+            ALLOW_ADMINS,
+            DENY,
+        ],
+        "None is no matter": [make_entry(match={"taints": {"effects": ["NoExecute", "NoSchedule"]}})],
+        "eviction is": [make_entry(match={"evict": True})],
+        "of others": [make_entry(match={"requesters": {"groups": ["ml-*"]}})],
+        "with an expression": [make_entry(match={"requesters": {"users": ["j"]}, "when": "rule.evict"})],
+        "told only": [make_entry(action="warn")],
+    },
 )
 def test_leaving_our_worker_its_way_is_fine(rules: list[Any]) -> None:
     assert errors_in(taintRules=rules) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from webhook.policy.model import (
     ImpactSettings,
     NamespaceMatch,
     Policy,
-    PolicyException,
     Reaction,
     Share,
     Softening,
@@ -90,20 +88,6 @@ def test_reaction_waits_for_five_minutes_and_closes_the_device() -> None:
 def test_slices_are_left_to_their_drivers() -> None:
     for policy in (Policy(), policy_of()):
         assert (policy.bump_slice_time_added, policy.taint_rules_on_slices, policy.pause) == (False, False, None)
-
-
-@pytest.mark.parametrize(
-    ("begins", "seconds", "active"),
-    [(None, -1, True), (None, 0, False), (-1, -1, True), (-1, -1.5, False), (-1, 0, False)],
-)
-def test_exception_is_active_from_its_beginning_until_before_its_end(
-    begins: float | None,
-    seconds: float,
-    active: bool,  # noqa: FBT001 -- a table's
-) -> None:
-    not_before = None if begins is None else NOW + timedelta(seconds=begins)
-    exception = PolicyException("e", ("default",), NOW, not_before=not_before)
-    assert exception.active(NOW + timedelta(seconds=seconds)) is active
 
 
 def test_drivers_are_acknowledged_one_by_one() -> None:

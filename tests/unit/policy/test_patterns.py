@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW
+from tests.tables import table
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry, make_exception, policy_of
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import unchecked
@@ -55,38 +56,38 @@ def test_pattern_is_compared_with_the_few_texts_that_may_match(pattern: str, mos
     assert len(list(Texts(CROWD.groups).like(Glob(pattern), unchecked))) <= most
 
 
-@pytest.mark.parametrize(
-    ("patterns", "found"),
-    [
-        pytest.param(["group-29999-of-many"], True, id="a name"),
-        pytest.param(["group-30000-of-many"], False, id="a name that is not there"),
-        pytest.param(["group-29999-*"], True, id="the beginning of one"),
-        pytest.param(["*-29999-of-many"], True, id="the end of one"),
-        pytest.param(["group-29999*many"], True, id="the beginning and the end of one"),
-        pytest.param(["g*9-of-many"], True, id="the beginning of all and the end of many"),
-        pytest.param(["*-29999-*"], True, id="the middle of one"),
-        pytest.param(["*-2?999-*"], True, id="the middle of one, but for a letter"),
-        pytest.param(["ops", "*-admins", "*-7-*"], True, id="one of many patterns"),
-        pytest.param(["many-*-group", "*-of-group", "of-many*"], False, id="pieces in another place"),
-        pytest.param(["group-*-of-many-*", "?group*"], False, id="pieces that all have, and more"),
-        pytest.param(["*"], True, id="everything"),
-    ],
+@table(
+    "patterns, found",
+    {
+        "a name": (["group-29999-of-many"], True),
+        "a name that is not there": (["group-30000-of-many"], False),
+        "the beginning of one": (["group-29999-*"], True),
+        "the end of one": (["*-29999-of-many"], True),
+        "the beginning and the end of one": (["group-29999*many"], True),
+        "the beginning of all and the end of many": (["g*9-of-many"], True),
+        "the middle of one": (["*-29999-*"], True),
+        "the middle of one, but for a letter": (["*-2?999-*"], True),
+        "one of many patterns": (["ops", "*-admins", "*-7-*"], True),
+        "pieces in another place": (["many-*-group", "*-of-group", "of-many*"], False),
+        "pieces that all have, and more": (["group-*-of-many-*", "?group*"], False),
+        "everything": (["*"], True),
+    },
 )
-def test_name_is_found_among_very_many(patterns: list[str], found: bool) -> None:  # noqa: FBT001 -- a table's
+def test_name_is_found_among_very_many(patterns: list[str], *, found: bool) -> None:
     """F7."""
     assert TextSet(patterns).holds_any_of(CROWD.sorted_groups, unchecked) is found
     assert TextSet(patterns).holds_any_of(Texts(()), unchecked) is False
 
 
-@pytest.mark.parametrize(
-    ("number", "pattern", "looks"),
-    [
-        pytest.param(64, "a-*-z", 0, id="64 that may match are compared one by one"),
-        pytest.param(65, "a-*-z", 1, id="of 65 those with the longest piece are picked first"),
-        pytest.param(MANY, "a-777-*", 0, id="few begin as the pattern does"),
-        pytest.param(MANY, "*-777-z", 0, id="few end as it does"),
-        pytest.param(MANY, "*", 0, id="a pattern without letters"),
-    ],
+@table(
+    "number, pattern, looks",
+    {
+        "64 that may match are compared one by one": (64, "a-*-z", 0),
+        "of 65 those with the longest piece are picked first": (65, "a-*-z", 1),
+        "few begin as the pattern does": (MANY, "a-777-*", 0),
+        "few end as it does": (MANY, "*-777-z", 0),
+        "a pattern without letters": (MANY, "*", 0),
+    },
 )
 def test_budget_is_asked_before_each_look_at_all_texts(number: int, pattern: str, looks: int) -> None:
     looked: list[int] = []

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.policy.documents import (
-    AT,
-    errors_in,
-    make_document,
-    make_entry,
-    make_exception,
-    policy_of,
-    warnings_in,
-)
+from tests.tables import table
+from tests.unit.policy.documents import AT, errors_in, make_document, make_entry, make_exception, policy_of, warnings_in
 from webhook.policy.document import load
 from webhook.policy.model import BUILTIN, Reaction, Share
 
@@ -69,42 +62,36 @@ def test_reaction_evicts_by_its_effect_or_if_the_worker_is_asked(then: Any, evic
     assert reaction.evicts is evicts
 
 
-@pytest.mark.parametrize(
-    ("entries", "errors"),
-    [
-        pytest.param(
+@table(
+    "entries, errors",
+    {
+        "two of one name": (
             [make_reaction(), make_reaction()],
             ['reactions[1].name: Duplicate value: "gpu.example.com/xid"'],
-            id="two of one name",
         ),
-        pytest.param([make_reaction(), make_reaction(name="later")], [], id="a name tells them apart"),
-        pytest.param(
+        "a name tells them apart": ([make_reaction(), make_reaction(name="later")], []),
+        "evicting twice": (
             [make_reaction(then={"effect": "NoExecute", "evict": True})],
             ["reactions[0].then.evict: Forbidden: is for effect NoSchedule; NoExecute evicts by itself"],
-            id="evicting twice",
         ),
-        pytest.param(
+        "closing what is closed": (
             [make_reaction(), {"when": {**WHEN, "value": "1", "effect": "NoSchedule"}, "then": {"evict": False}}],
             [f"reactions[1].then: Forbidden: {MUST_EVICT}"],
-            id="closing what is closed",
         ),
-        pytest.param(
+        "a share of nothing": (
             [make_reaction(maxDevices="0%")],
             ['reactions[0].maxDevices: Invalid value: "0%": must be greater than 0%'],
-            id="a share of nothing",
         ),
-        pytest.param(
+        "a time without end": (
             [{"when": {**WHEN, "for": "9000h"}}],
             ['reactions[0].when.for: Invalid value: "9000h": must be at most 8784h (366 days)'],
-            id="a time without end",
         ),
-        pytest.param([{"when": {"key": "k"}}], ["reactions[0].when.driver: Required value"], id="of any driver"),
-        pytest.param(
+        "of any driver": ([{"when": {"key": "k"}}], ["reactions[0].when.driver: Required value"]),
+        "no effect": (
             [make_reaction(then={"effect": "None"})],
             ['reactions[0].then.effect: Unsupported value: "None": supported values: "NoExecute", "NoSchedule"'],
-            id="no effect",
         ),
-    ],
+    },
 )
 def test_mistakes_in_reactions(entries: Any, errors: list[str]) -> None:
     assert errors_in(reactions=entries) == errors
@@ -128,8 +115,6 @@ def test_reaction_that_two_steps_prevent_is_told(then: Any) -> None:
     assert warnings_in(reactions=reactions) == []
 
 
-# --- taint rules ----------------------------------------------------------------------------------
-
 ACCOUNT = "system:serviceaccount:device-taint-webhook:device-taint-patch"
 OURS = {"serviceAccounts": ["device-taint-webhook/device-taint-patch"]}
 ANY_KEY = make_entry("no", "deny", {"taints": {"keys": ["devicetaint.io/*"]}})
@@ -151,15 +136,15 @@ def worker_may() -> Any:
     return make_entry("worker", "allow", match)
 
 
-@pytest.mark.parametrize(
+@table(
     "match",
-    [
-        pytest.param({"taints": {"keys": ["devicetaint.io/*"]}}, id="a pattern of the key"),
-        pytest.param({"taints": PATTERNS}, id="the key"),
-        pytest.param({"drivers": ["gpu.*"], "taints": PATTERNS}, id="the driver"),
-        pytest.param({"taints": {**PATTERNS, "effects": ["NoSchedule"]}}, id="the effect"),
-        pytest.param({"requesters": {"users": ["*"]}, "taints": PATTERNS}, id="all users"),
-    ],
+    {
+        "a pattern of the key": {"taints": {"keys": ["devicetaint.io/*"]}},
+        "the key": {"taints": PATTERNS},
+        "the driver": {"drivers": ["gpu.*"], "taints": PATTERNS},
+        "the effect": {"taints": {**PATTERNS, "effects": ["NoSchedule"]}},
+        "all users": {"requesters": {"users": ["*"]}, "taints": PATTERNS},
+    },
 )
 def test_reaction_that_a_taint_rule_denies_is_told(match: Any) -> None:
     text = f'taint rule "no" denies devicetaint.io/degraded to {ACCOUNT}, which writes its rules'
@@ -172,19 +157,19 @@ def test_reaction_that_a_taint_rule_denies_is_told(match: Any) -> None:
     assert denied(worker_may(), watching) == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "told"),
-    [
-        pytest.param(make_entry("no", "deny", {"taints": {"keys": ["other/*"]}}), False, id="another key"),
-        pytest.param(make_entry("no", "deny", {"taints": {"values": ["a"]}}), False, id="another value"),
-        pytest.param(make_entry("no", "deny", {"drivers": ["other"]}), False, id="another driver"),
-        pytest.param(make_entry("no", "deny", {"requesters": {"users": ["jane"]}}), False, id="another user"),
-        pytest.param(make_entry("no", "deny", {"pools": ["node-1"]}), False, id="some pools"),
-        pytest.param(make_entry("no", "deny", {**ANY_KEY["match"], "when": "taint.key != 'a'"}), False, id="sometimes"),
-        pytest.param(make_entry("no", "deny", {"taints": {"effects": ["NoExecute"]}}), False, id="another effect"),
-        pytest.param(make_entry("no", "deny", {"evict": True}), False, id="what evicts"),
-        pytest.param(ANY_KEY, True, id="it"),
-    ],
+@table(
+    "rule, told",
+    {
+        "another key": (make_entry("no", "deny", {"taints": {"keys": ["other/*"]}}), False),
+        "another value": (make_entry("no", "deny", {"taints": {"values": ["a"]}}), False),
+        "another driver": (make_entry("no", "deny", {"drivers": ["other"]}), False),
+        "another user": (make_entry("no", "deny", {"requesters": {"users": ["jane"]}}), False),
+        "some pools": (make_entry("no", "deny", {"pools": ["node-1"]}), False),
+        "sometimes": (make_entry("no", "deny", {**ANY_KEY["match"], "when": "taint.key != 'a'"}), False),
+        "another effect": (make_entry("no", "deny", {"taints": {"effects": ["NoExecute"]}}), False),
+        "what evicts": (make_entry("no", "deny", {"evict": True}), False),
+        "it": (ANY_KEY, True),
+    },
 )
 def test_reaction_that_a_taint_rule_may_let_pass_is_not_told(rule: Any, told: object) -> None:
     found = [text for text in denied(worker_may(), rule) if text.startswith("DT125")]

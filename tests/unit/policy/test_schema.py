@@ -6,6 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
+from tests.tables import table
 from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry, make_exception
 from webhook.files.yaml_documents import _WORDS
 from webhook.policy.document import duration_seconds, share
@@ -135,91 +136,72 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
 # --- its verdicts -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fields", "errors"),
-    [
-        pytest.param(
+@table(
+    "fields, errors",
+    {
+        "null is no mode": (
             {"mode": None},
             ['mode: Unsupported value: null: supported values: "enforce", "off", "warn"'],
-            id="null is no mode",
         ),
-        pytest.param(
+        "an unknown word": (
             {"mode": "on"},
             ['mode: Unsupported value: "on": supported values: "enforce", "off", "warn"'],
-            id="an unknown word",
         ),
-        pytest.param(
-            {"rule": []}, ['rule: Forbidden: unknown field, did you mean "rules"?'], id="a field that is nearly right"
-        ),
-        pytest.param(
-            {"rules": [], "rule": []}, ["rule: Forbidden: unknown field"], id="a field that is nearly one that is there"
-        ),
-        pytest.param(
+        "a field that is nearly right": ({"rule": []}, ['rule: Forbidden: unknown field, did you mean "rules"?']),
+        "a field that is nearly one that is there": ({"rules": [], "rule": []}, ["rule: Forbidden: unknown field"]),
+        "a field that other objects have": (
             {"metadata": {}},
             ["metadata: Forbidden: unknown field: a policy has no name besides that of its ConfigMap or file"],
-            id="a field that other objects have",
         ),
-        pytest.param({"rules": {}}, ['rules: Invalid value: "an object of 0 fields": must be a list'], id="no list"),
-        pytest.param(
-            {"rules": ["x"]}, ['rules[0]: Invalid value: "x": must be an object'], id="an entry that is no object"
-        ),
-        pytest.param(
+        "no list": ({"rules": {}}, ['rules: Invalid value: "an object of 0 fields": must be a list']),
+        "an entry that is no object": ({"rules": ["x"]}, ['rules[0]: Invalid value: "x": must be an object']),
+        "a missing field and a wrong one": (
             {"rules": [{"name": "A"}]},
             [
                 "rules[0].action: Required value",
                 "rules[0].name: Invalid value: \"A\": must be like a DNS label, such as 'my-rule-1'",
             ],
-            id="a missing field and a wrong one",
         ),
-        pytest.param(
+        "a line break at the end": (
             {"rules": [make_entry("a\n")]},
             ["rules[0].name: Invalid value: \"a\\n\": must be like a DNS label, such as 'my-rule-1'"],
-            id="a line break at the end",
         ),
-        pytest.param(
+        "a field one level too high": (
             {"rules": [make_entry(match={"keys": ["a"]})]},
             ['rules[0].match.keys: Forbidden: unknown field, did you mean "tolerations.keys"?'],
-            id="a field one level too high",
         ),
-        pytest.param(
+        "a field one level too high, which two others have": (
             {"exceptions": [make_exception(match={"keys": ["a"]})]},
             ['exceptions[0].match.keys: Forbidden: unknown field, did you mean "tolerations.keys"?'],
-            id="a field one level too high, which two others have",
         ),
-        pytest.param(
+        "a taint rule's field in a rule": (
             {"rules": [make_entry(match={"taints": {}})]},
             ["rules[0].match.taints: Forbidden: unknown field: only taintRules have it; rules look at tolerations"],
-            id="a taint rule's field in a rule",
         ),
-        pytest.param(
+        "a rule's fields in a taint rule": (
             {"taintRules": [make_entry(match={"evicts": True, "namespaces": {}})]},
             [
                 'taintRules[0].match.evicts: Forbidden: unknown field, did you mean "evict"?',
                 "taintRules[0].match.namespaces: Forbidden: unknown field: only rules have it; taints are on devices",
             ],
-            id="a rule's fields in a taint rule",
         ),
-        pytest.param(
+        "nine stars": (
             {"rules": [make_entry(match={"deviceClasses": ["*a*b*c*d*e*f*g*h*"]})]},
             ["rules[0].match.deviceClasses[0]: Invalid value: \"*a*b*c*d*e*f*g*h*\": must have at most 8 '*'"],
-            id="nine stars",
         ),
-        pytest.param(
+        "a long pattern": (
             {"rules": [make_entry(match={"deviceClasses": ["a" * 254]})]},
             ["rules[0].match.deviceClasses[0]: Too long: may not be more than 253 characters"],
-            id="a long pattern",
         ),
-        pytest.param(
+        "an empty pattern": (
             {"rules": [make_entry(match={"drivers": [""]})]},
             ["rules[0].match.drivers[0]: Required value: must not be empty"],
-            id="an empty pattern",
         ),
-        pytest.param(
+        "a long list": (
             {"rules": [make_entry(match={"deviceClasses": ["a"] * 257})]},
             ["rules[0].match.deviceClasses: Too many: 257: must have at most 256 items"],
-            id="a long list",
         ),
-        pytest.param(
+        "a service account without namespace": (
             {"rules": [make_entry(match={"requesters": {"serviceAccounts": ["abc"]}})]},
             [
                 (
@@ -227,27 +209,23 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
                     "must be namespace/name, each with at most 4 '*'"
                 )
             ],
-            id="a service account without namespace",
         ),
-        pytest.param(
+        "labels": (
             {"rules": [make_entry(match={"namespaces": {"labels": {"a b": "x", "c": 1}}})]},
             [
                 'rules[0].match.namespaces.labels: Invalid value: "a b": must be a key such as "example.com/name"',
                 "rules[0].match.namespaces.labels[c]: Invalid value: 1: must be a string",
             ],
-            id="labels",
         ),
-        pytest.param(
+        "seconds of neither sort": (
             {"rules": [make_entry(match={"tolerations": {"seconds": {}}})]},
             ["rules[0].match.tolerations.seconds: Required value: must not be empty"],
-            id="seconds of neither sort",
         ),
-        pytest.param(
+        "a number with a point": (
             {"rules": [make_entry(match={"tolerations": {"seconds": {"above": 1.0}}})]},
             ["rules[0].match.tolerations.seconds.above: Invalid value: 1.0: must be a whole number"],
-            id="a number with a point",
         ),
-        pytest.param(
+        "limits": (
             {"impact": {"limits": [{"pods": True}, {"pods": "5"}, {"pods": -1}, {"pods": "101%"}, {"pods": ""}]}},
             [
                 'impact.limits[0].pods: Invalid value: true: must be a number or a percentage such as "5%"',
@@ -256,17 +234,15 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
                 'impact.limits[3].pods: Invalid value: "101%": must be a number or a percentage such as "5%"',
                 'impact.limits[4].pods: Invalid value: "": must be a number or a percentage such as "5%"',
             ],
-            id="limits",
         ),
-        pytest.param(
+        "durations": (
             {"impact": {"window": 10}, "breaker": {"window": "3d"}},
             [
                 'impact.window: Invalid value: 10: must be a duration such as "10m", "72h" or "1h30m"',
                 'breaker.window: Invalid value: "3d": must be a duration such as "10m", "72h" or "1h30m"',
             ],
-            id="durations",
         ),
-        pytest.param(
+        "rates": (
             {"eviction": [{"rate": 0, "burst": 0, "maxPerMinute": 10**7, "overall": float("nan")}]},
             [
                 "eviction[0].rate: Invalid value: 0: must be greater than 0",
@@ -274,9 +250,8 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
                 "eviction[0].maxPerMinute: Invalid value: 10000000: must be at most 1000000",
                 "eviction[0].overall: Invalid value: NaN: must be a whole number",
             ],
-            id="rates",
         ),
-        pytest.param(
+        "rates that are no numbers": (
             {"eviction": [{"rate": each} for each in (float("nan"), float("inf"), True, "1", 0.5)]},
             [
                 "eviction[0].rate: Invalid value: NaN: must be a number",
@@ -284,15 +259,13 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
                 "eviction[2].rate: Invalid value: true: must be a number",
                 'eviction[3].rate: Invalid value: "1": must be a number',
             ],
-            id="rates that are no numbers",
         ),
-        pytest.param({"eviction": []}, ["eviction: Required value: must have at least one entry"], id="an empty list"),
-        pytest.param(
+        "an empty list": ({"eviction": []}, ["eviction: Required value: must have at least one entry"]),
+        "many labels": (
             {"rules": [make_entry(match={"namespaces": {"labels": {f"l{i}": "" for i in range(65)}}})]},
             ["rules[0].match.namespaces.labels: Too many: 65: must have at most 64 items"],
-            id="many labels",
         ),
-    ],
+    },
 )
 def test_mistakes_are_told_where_they_are(fields: dict[str, Any], errors: list[str]) -> None:
     assert sorted(errors_in(**fields)) == sorted(errors)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.builders import NOW, NOW_TEXT
+from tests.tables import table
 from webhook.api.taints import DeviceToleration
 from webhook.policy.match import Requester
 from webhook.policy.suites import FIELDS, Expectation, InventorySource, Suite, Word, read_suite
@@ -293,27 +294,27 @@ def test_mistakes_are_told_at_their_paths(document: Any, error: str) -> None:
     assert [each for each in errors_of(document) if each.startswith(error)] != [], errors_of(document)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "wrong"),
-    [
-        pytest.param([9, 5, 7], [2], id="more than the one before, and less than the first"),
-        pytest.param([None, 60, 60], [0], id="behind one that does not say"),
-        pytest.param([60, -1, 60], [1], id="behind one that says nonsense"),
-        pytest.param([60, None, 61], [1, 2], id="more than the last that says it"),
-        pytest.param([5, 7, 6], [1], id="less than one that is out of order"),
-    ],
+@table(
+    "seconds, wrong",
+    {
+        "more than the one before, and less than the first": ([9, 5, 7], [2]),
+        "behind one that does not say": ([None, 60, 60], [0]),
+        "behind one that says nonsense": ([60, -1, 60], [1]),
+        "more than the last that says it": ([60, None, 61], [1, 2]),
+        "less than one that is out of order": ([5, 7, 6], [1]),
+    },
 )
 def test_step_is_compared_with_the_last_one_that_says_its_time(seconds: list[int | None], wrong: list[int]) -> None:
     errors = errors_of(with_steps(*[make_step(secondsAgo=each) for each in seconds]))
     assert [error.partition(":")[0] for error in errors] == [f"cases[0].before[{at}].secondsAgo" for at in wrong]
 
 
-@pytest.mark.parametrize(
-    ("requester", "text"),
-    [
-        pytest.param({"requester": None}, "Required value: must be given here or in defaults", id="left empty"),
-        pytest.param({"requester": "dana"}, 'Invalid value: "dana": must be an object', id="of another type"),
-    ],
+@table(
+    "requester, text",
+    {
+        "left empty": ({"requester": None}, "Required value: must be given here or in defaults"),
+        "of another type": ({"requester": "dana"}, 'Invalid value: "dana": must be an object'),
+    },
 )
 def test_requester_is_told_once_whatever_stands_in_its_place(requester: Any, text: str) -> None:
     """Without a requester a case would be judged as a request of the resource-claim controller."""

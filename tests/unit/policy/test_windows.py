@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.costs import calls_of
+from tests.tables import table
 from webhook.policy.model import EvictionProfile, EvictionWindow
 from webhook.policy.windows import (
     ALWAYS,
@@ -108,30 +109,27 @@ def test_windows_without_a_gap_are_open_as_far_as_they_are_looked_at() -> None:
 FOREVER = (True, utc("2001-01-01T00:00"), None, "")
 
 
-@pytest.mark.parametrize(
-    ("schedule", "minutes", "zone", "gapless"),
-    [
-        pytest.param("* * * * *", 1, BERLIN, True, id="every minute"),
-        pytest.param("*/1 * * * *", 1, BERLIN, True, id="every minute, in other words"),
-        pytest.param("*/5 * * * *", 5, LORD_HOWE, True, id="every five minutes"),
-        pytest.param("*/5 * * * *", 4, "UTC", False, id="shorter than the step"),
-        pytest.param("*/30 * * * *", 30, LORD_HOWE, True, id="every half hour"),
-        pytest.param("*/20 * * * *", 20, LORD_HOWE, False, id="clocks may change by half an hour"),
-        pytest.param("*/40 * * * *", 40, "UTC", False, id="more than half an hour"),
-        pytest.param("0 * * * *", 60, LORD_HOWE, False, id="every hour"),
-        pytest.param("1 * * * *", 1, "UTC", False, id="one minute"),
-        pytest.param("0-59 * * * *", 1, "UTC", False, id="a range"),
-        pytest.param("* 1-23 * * *", 1, "UTC", False, id="not every hour"),
-        pytest.param("* * 2-31 * *", 1, "UTC", False, id="not every day"),
-        pytest.param("* * * 2-12 *", 1, "UTC", False, id="not every month"),
-        pytest.param("* * * * 1-6", 1, "UTC", False, id="not every day of the week"),
-    ],
+@table(
+    "schedule, minutes, zone, gapless",
+    {
+        "every minute": ("* * * * *", 1, BERLIN, True),
+        "every minute, in other words": ("*/1 * * * *", 1, BERLIN, True),
+        "every five minutes": ("*/5 * * * *", 5, LORD_HOWE, True),
+        "shorter than the step": ("*/5 * * * *", 4, "UTC", False),
+        "every half hour": ("*/30 * * * *", 30, LORD_HOWE, True),
+        "clocks may change by half an hour": ("*/20 * * * *", 20, LORD_HOWE, False),
+        "more than half an hour": ("*/40 * * * *", 40, "UTC", False),
+        "every hour": ("0 * * * *", 60, LORD_HOWE, False),
+        "one minute": ("1 * * * *", 1, "UTC", False),
+        "a range": ("0-59 * * * *", 1, "UTC", False),
+        "not every hour": ("* 1-23 * * *", 1, "UTC", False),
+        "not every day": ("* * 2-31 * *", 1, "UTC", False),
+        "not every month": ("* * * 2-12 *", 1, "UTC", False),
+        "not every day of the week": ("* * * * 1-6", 1, "UTC", False),
+    },
 )
 def test_windows_that_begin_every_few_minutes_never_close(
-    schedule: str,
-    minutes: float,
-    zone: str,
-    gapless: bool,  # noqa: FBT001 -- a table's
+    schedule: str, minutes: float, zone: str, *, gapless: bool
 ) -> None:
     assert (at("2026-06-01T12:30:30", window(schedule, minutes, zone)) == FOREVER) is gapless
     rare = window("0 0 1 1 *")
@@ -180,34 +178,22 @@ SKIPPED = "clocks go forward over the start"
 TWICE = "the start comes twice"
 
 
-@pytest.mark.parametrize(
-    ("day", "schedule", "minutes", "zone", "expected"),
-    [
-        pytest.param("2026-03-28T12:00", "30 2 * * *", 60, BERLIN, [("29 01:00", "29 02:00")], id=f"Berlin: {SKIPPED}"),
-        pytest.param("2026-03-28T12:00", "0 2 * * *", 60, BERLIN, [("29 01:00", "29 02:00")], id="Berlin: gap begins"),
-        pytest.param("2026-03-28T12:00", "0 3 * * *", 60, BERLIN, [("29 01:00", "29 02:00")], id="Berlin: gap ends"),
-        pytest.param(
-            "2026-03-28T12:00", "59 1 * * *", 2, BERLIN, [("29 00:59", "29 01:01")], id="Berlin: over the gap"
-        ),
-        pytest.param("2026-10-24T12:00", "30 2 * * *", 60, BERLIN, [("25 00:30", "25 01:30")], id=f"Berlin: {TWICE}"),
-        pytest.param("2026-10-24T12:00", "0 3 * * *", 60, BERLIN, [("25 02:00", "25 03:00")], id="Berlin: after both"),
-        pytest.param(
-            "2026-10-24T22:00", "0 22 * * *", 480, BERLIN, [("24 20:00", "25 04:00")], id="Berlin: eight real hours"
-        ),
-        pytest.param(
-            "2026-03-08T00:00", "30 2 * * *", 30, NEW_YORK, [("08 07:00", "08 07:30")], id=f"New York: {SKIPPED}"
-        ),
-        pytest.param(
-            "2026-11-01T00:00", "30 1 * * *", 30, NEW_YORK, [("01 05:30", "01 06:00")], id=f"New York: {TWICE}"
-        ),
-        pytest.param(
-            "2026-10-03T00:00", "15 2 * * *", 15, LORD_HOWE, [("03 15:30", "03 15:45")], id=f"Lord Howe: {SKIPPED}"
-        ),
-        pytest.param(
-            "2026-04-04T00:00", "45 1 * * *", 15, LORD_HOWE, [("04 14:45", "04 15:00")], id=f"Lord Howe: {TWICE}"
-        ),
-        pytest.param("2026-03-29T00:00", "30 2 * * *", 30, "UTC", [("29 02:30", "29 03:00")], id="UTC"),
-    ],
+@table(
+    "day, schedule, minutes, zone, expected",
+    {
+        f"Berlin: {SKIPPED}": ("2026-03-28T12:00", "30 2 * * *", 60, BERLIN, [("29 01:00", "29 02:00")]),
+        "Berlin: gap begins": ("2026-03-28T12:00", "0 2 * * *", 60, BERLIN, [("29 01:00", "29 02:00")]),
+        "Berlin: gap ends": ("2026-03-28T12:00", "0 3 * * *", 60, BERLIN, [("29 01:00", "29 02:00")]),
+        "Berlin: over the gap": ("2026-03-28T12:00", "59 1 * * *", 2, BERLIN, [("29 00:59", "29 01:01")]),
+        f"Berlin: {TWICE}": ("2026-10-24T12:00", "30 2 * * *", 60, BERLIN, [("25 00:30", "25 01:30")]),
+        "Berlin: after both": ("2026-10-24T12:00", "0 3 * * *", 60, BERLIN, [("25 02:00", "25 03:00")]),
+        "Berlin: eight real hours": ("2026-10-24T22:00", "0 22 * * *", 480, BERLIN, [("24 20:00", "25 04:00")]),
+        f"New York: {SKIPPED}": ("2026-03-08T00:00", "30 2 * * *", 30, NEW_YORK, [("08 07:00", "08 07:30")]),
+        f"New York: {TWICE}": ("2026-11-01T00:00", "30 1 * * *", 30, NEW_YORK, [("01 05:30", "01 06:00")]),
+        f"Lord Howe: {SKIPPED}": ("2026-10-03T00:00", "15 2 * * *", 15, LORD_HOWE, [("03 15:30", "03 15:45")]),
+        f"Lord Howe: {TWICE}": ("2026-04-04T00:00", "45 1 * * *", 15, LORD_HOWE, [("04 14:45", "04 15:00")]),
+        "UTC": ("2026-03-29T00:00", "30 2 * * *", 30, "UTC", [("29 02:30", "29 03:00")]),
+    },
 )
 def test_window_where_clocks_change(
     day: str, schedule: str, minutes: int, zone: str, expected: list[tuple[str, str]]
@@ -285,11 +271,7 @@ def test_zones_are_those_of_the_database(name: str, *, known: bool) -> None:
 
 @pytest.mark.parametrize(
     ("zone", "text"),
-    [
-        (BERLIN, "2026-06-01T22:00:00+02:00"),
-        ("UTC", "2026-06-01T20:00:00+00:00"),
-        ("", "2026-06-01T20:00:00+00:00"),
-    ],
+    [(BERLIN, "2026-06-01T22:00:00+02:00"), ("UTC", "2026-06-01T20:00:00+00:00"), ("", "2026-06-01T20:00:00+00:00")],
 )
 def test_local_text(zone: str, text: str) -> None:
     assert local_text(utc("2026-06-01T20:00:00.9"), zone) == text

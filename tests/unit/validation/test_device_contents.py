@@ -313,10 +313,7 @@ LISTED: dict[str, Any] = {"attributes": {"a": {"ints": [1]}}}
     ],
 )
 def test_devices_are_judged_up_to_64_if_one_of_them_is_large(
-    fields: dict[str, Any],
-    count: int,
-    minor: int,
-    judged: bool,  # noqa: FBT001 -- a table's
+    fields: dict[str, Any], count: int, minor: int, *, judged: bool
 ) -> None:
     devices = [{"name": "A", **fields}, *[{"name": f"gpu-{number}"} for number in range(1, count)]]
     found = reported(edited(whole(SLICE), ("spec/devices", devices)), minor=minor)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tables import table
 from webhook.api.field import Path
 from webhook.validation.formats import (
     c_identifier,
@@ -78,176 +79,167 @@ def test_formats_are_ascii_and_anchored(check: Callable[[str], Messages], text: 
     assert len(check(text)) == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "key",
-    [
-        pytest.param("a", id="one letter"),
-        pytest.param("Z9", id="upper case and digits"),
-        pytest.param("9", id="a digit"),
-        pytest.param("a-b_c.d", id="marks inside"),
-        pytest.param("a--__..b", id="marks beside each other"),
-        pytest.param("k" * 63, id="63 bytes"),
-        pytest.param("example.com/Name", id="prefix and name"),
-        pytest.param("1/2", id="short prefix"),
-        pytest.param("d" * 253 + "/" + "k" * 63, id="253 bytes of prefix, in one label, and 63 of name (T-5)"),
-    ],
+    {
+        "one letter": "a",
+        "upper case and digits": "Z9",
+        "a digit": "9",
+        "marks inside": "a-b_c.d",
+        "marks beside each other": "a--__..b",
+        "63 bytes": "k" * 63,
+        "prefix and name": "example.com/Name",
+        "short prefix": "1/2",
+        "253 bytes of prefix, in one label, and 63 of name (T-5)": "d" * 253 + "/" + "k" * 63,
+    },
 )
 def test_label_key_is_right(key: str) -> None:
     assert label_key(key) == ()
 
 
-@pytest.mark.parametrize(
-    ("key", "messages"),
-    [
-        pytest.param("", (NAME_EMPTY, NAME), id="empty: two messages (T-2)"),
-        pytest.param("/x", ("prefix part must be non-empty",), id="empty prefix (T-5)"),
-        pytest.param("x/", (NAME_EMPTY, NAME), id="empty name"),
-        pytest.param("/", ("prefix part must be non-empty", NAME_EMPTY, NAME), id="neither prefix nor name"),
-        pytest.param("a/b/c", (STRUCTURE,), id="two slashes: nothing else is said (T-3)"),
-        pytest.param("//", (STRUCTURE,), id="slashes only"),
-        pytest.param("-a", (NAME,), id="a dash in front"),
-        pytest.param("a.", (NAME,), id="a dot at the end"),
-        pytest.param("k" * 64, (NAME_LONG,), id="64 bytes (T-4)"),
-        pytest.param("k" * 64 + "-", (NAME_LONG, NAME), id="too long and malformed: both (T-4)"),
-        pytest.param("ü" * 32, (NAME_LONG, NAME), id="64 bytes in 32 characters"),
-        pytest.param("Example.com/x", (f"prefix part {SUBDOMAIN}",), id="upper case in the prefix (T-5)"),
-        pytest.param("d" * 254 + "/x", ("prefix part must be no more than 253 bytes",), id="254 bytes of prefix"),
-        pytest.param(
+@table(
+    "key, messages",
+    {
+        "empty: two messages (T-2)": ("", (NAME_EMPTY, NAME)),
+        "empty prefix (T-5)": ("/x", ("prefix part must be non-empty",)),
+        "empty name": ("x/", (NAME_EMPTY, NAME)),
+        "neither prefix nor name": ("/", ("prefix part must be non-empty", NAME_EMPTY, NAME)),
+        "two slashes: nothing else is said (T-3)": ("a/b/c", (STRUCTURE,)),
+        "slashes only": ("//", (STRUCTURE,)),
+        "a dash in front": ("-a", (NAME,)),
+        "a dot at the end": ("a.", (NAME,)),
+        "64 bytes (T-4)": ("k" * 64, (NAME_LONG,)),
+        "too long and malformed: both (T-4)": ("k" * 64 + "-", (NAME_LONG, NAME)),
+        "64 bytes in 32 characters": ("ü" * 32, (NAME_LONG, NAME)),
+        "upper case in the prefix (T-5)": ("Example.com/x", (f"prefix part {SUBDOMAIN}",)),
+        "254 bytes of prefix": ("d" * 254 + "/x", ("prefix part must be no more than 253 bytes",)),
+        "long and malformed prefix: both": (
             "D" * 254 + "/x",
             ("prefix part must be no more than 253 bytes", f"prefix part {SUBDOMAIN}"),
-            id="long and malformed prefix: both",
         ),
-        pytest.param("a..b/x", (f"prefix part {SUBDOMAIN}",), id="an empty label in the prefix"),
-        pytest.param("-/-", (f"prefix part {SUBDOMAIN}", NAME), id="prefix and name malformed"),
-        pytest.param("x" * 600, (NAME_LONG,), id="longer than what is remembered"),
-    ],
+        "an empty label in the prefix": ("a..b/x", (f"prefix part {SUBDOMAIN}",)),
+        "prefix and name malformed": ("-/-", (f"prefix part {SUBDOMAIN}", NAME)),
+        "longer than what is remembered": ("x" * 600, (NAME_LONG,)),
+    },
 )
 def test_label_key_is_wrong(key: str, messages: Messages) -> None:
     assert label_key(key) == messages
 
 
-@pytest.mark.parametrize(
-    ("value", "messages"),
-    [
-        pytest.param("", (), id="empty"),
-        pytest.param("v" * 63, (), id="63 bytes"),
-        pytest.param("A.b-c_9", (), id="all kinds of characters"),
-        pytest.param("v" * 64, ("must be no more than 63 bytes",), id="64 bytes"),
-        pytest.param("-", (VALUE,), id="a dash"),
-        pytest.param("a/b", (VALUE,), id="a slash"),
-        pytest.param("-" * 64, ("must be no more than 63 bytes", VALUE), id="too long and malformed: both"),
-    ],
+@table(
+    "value, messages",
+    {
+        "empty": ("", ()),
+        "63 bytes": ("v" * 63, ()),
+        "all kinds of characters": ("A.b-c_9", ()),
+        "64 bytes": ("v" * 64, ("must be no more than 63 bytes",)),
+        "a dash": ("-", (VALUE,)),
+        "a slash": ("a/b", (VALUE,)),
+        "too long and malformed: both": ("-" * 64, ("must be no more than 63 bytes", VALUE)),
+    },
 )
 def test_label_value(value: str, messages: Messages) -> None:
     assert label_value(value) == messages
 
 
-@pytest.mark.parametrize(
-    ("value", "messages"),
-    [
-        pytest.param("a", (), id="one letter"),
-        pytest.param("a-1.b.c", (), id="labels"),
-        pytest.param("a" * 253, (), id="253 bytes in one label"),
-        pytest.param("a" * 254, ("must be no more than 253 bytes",), id="254 bytes"),
-        pytest.param("A" * 253, (SUBDOMAIN,), id="253 bytes in upper case"),
-        pytest.param("", (SUBDOMAIN,), id="empty"),
-        pytest.param("A", (SUBDOMAIN,), id="upper case"),
-        pytest.param("a.", (SUBDOMAIN,), id="a dot at the end"),
-        pytest.param("a-.b", (SUBDOMAIN,), id="a label that ends in a dash"),
-        pytest.param("a_b", (SUBDOMAIN,), id="an underscore"),
-    ],
+@table(
+    "value, messages",
+    {
+        "one letter": ("a", ()),
+        "labels": ("a-1.b.c", ()),
+        "253 bytes in one label": ("a" * 253, ()),
+        "254 bytes": ("a" * 254, ("must be no more than 253 bytes",)),
+        "253 bytes in upper case": ("A" * 253, (SUBDOMAIN,)),
+        "empty": ("", (SUBDOMAIN,)),
+        "upper case": ("A", (SUBDOMAIN,)),
+        "a dot at the end": ("a.", (SUBDOMAIN,)),
+        "a label that ends in a dash": ("a-.b", (SUBDOMAIN,)),
+        "an underscore": ("a_b", (SUBDOMAIN,)),
+    },
 )
 def test_subdomain(value: str, messages: Messages) -> None:
     assert dns1123_subdomain(value) == messages
 
 
-@pytest.mark.parametrize(
-    ("value", "messages"),
-    [
-        pytest.param("gpu-0", (), id="a label"),
-        pytest.param("a" * 63, (), id="63 bytes"),
-        pytest.param("a" * 64, ("must be no more than 63 bytes",), id="64 bytes"),
-        pytest.param("A" * 63, (LABEL,), id="63 bytes in upper case"),
-        pytest.param("", (LABEL,), id="empty"),
-        pytest.param("GPU", (LABEL,), id="upper case"),
-        pytest.param("-a", (LABEL,), id="a dash in front"),
-        pytest.param("a.b", ("must not contain dots",), id="dots where the rest is right"),
-        pytest.param("A.b", (LABEL,), id="dots and more that is wrong"),
-    ],
+@table(
+    "value, messages",
+    {
+        "a label": ("gpu-0", ()),
+        "63 bytes": ("a" * 63, ()),
+        "64 bytes": ("a" * 64, ("must be no more than 63 bytes",)),
+        "63 bytes in upper case": ("A" * 63, (LABEL,)),
+        "empty": ("", (LABEL,)),
+        "upper case": ("GPU", (LABEL,)),
+        "a dash in front": ("-a", (LABEL,)),
+        "dots where the rest is right": ("a.b", ("must not contain dots",)),
+        "dots and more that is wrong": ("A.b", (LABEL,)),
+    },
 )
 def test_label(value: str, messages: Messages) -> None:
     assert dns1123_label(value) == messages
 
 
-@pytest.mark.parametrize(
-    ("value", "errors"),
-    [
-        pytest.param("gpu.example.com", [], id="a driver"),
-        pytest.param("GPU.Example.com", [], id="upper case passes (R-3)"),
-        pytest.param("\u212a.example.com", [], id="the Kelvin sign passes, as its lower case is k (R-3)"),
-        pytest.param("\u0130.example.com", [], id="a dotted capital I passes, as Go's lower case of it is i"),
-        pytest.param("d" * 63, [], id="63 bytes"),
-        pytest.param("", ["driver: Required value"], id="empty"),
-        pytest.param("d" * 64, ["driver: Too long: may not be more than 63 bytes"], id="64 bytes"),
-        pytest.param(
-            "\u212a" * 22, ["driver: Too long: may not be more than 63 bytes"], id="66 bytes in 22 characters"
-        ),
-        pytest.param("a_b", [f'driver: Invalid value: "a_b": {SUBDOMAIN}'], id="malformed"),
-        pytest.param(
+@table(
+    "value, errors",
+    {
+        "a driver": ("gpu.example.com", []),
+        "upper case passes (R-3)": ("GPU.Example.com", []),
+        "the Kelvin sign passes, as its lower case is k (R-3)": ("\u212a.example.com", []),
+        "a dotted capital I passes, as Go's lower case of it is i": ("\u0130.example.com", []),
+        "63 bytes": ("d" * 63, []),
+        "empty": ("", ["driver: Required value"]),
+        "64 bytes": ("d" * 64, ["driver: Too long: may not be more than 63 bytes"]),
+        "66 bytes in 22 characters": ("\u212a" * 22, ["driver: Too long: may not be more than 63 bytes"]),
+        "malformed": ("a_b", [f'driver: Invalid value: "a_b": {SUBDOMAIN}']),
+        "too long and malformed: both, with the value as written": (
             "A_" * 32,
-            [
-                "driver: Too long: may not be more than 63 bytes",
-                f'driver: Invalid value: "{"A_" * 32}": {SUBDOMAIN}',
-            ],
-            id="too long and malformed: both, with the value as written",
+            ["driver: Too long: may not be more than 63 bytes", f'driver: Invalid value: "{"A_" * 32}": {SUBDOMAIN}'],
         ),
-    ],
+    },
 )
 def test_driver_name(value: str, errors: list[str]) -> None:
     assert [str(error) for error in driver_name(AT, value)] == errors
 
 
-@pytest.mark.parametrize(
-    ("value", "errors"),
-    [
-        pytest.param("node-0", [], id="a subdomain"),
-        pytest.param("rack-1/node.0", [], id="parts"),
-        pytest.param("p" * 253, [], id="253 bytes"),
-        pytest.param("", ["driver: Required value"], id="empty"),
-        pytest.param(
+@table(
+    "value, errors",
+    {
+        "a subdomain": ("node-0", []),
+        "parts": ("rack-1/node.0", []),
+        "253 bytes": ("p" * 253, []),
+        "empty": ("", ["driver: Required value"]),
+        "254 bytes, in one part that is too long as well": (
             "p" * 254,
             [
                 "driver: Too long: may not be more than 253 bytes",
                 f'driver: Invalid value: "{"p" * 254}": must be no more than 253 bytes',
             ],
-            id="254 bytes, in one part that is too long as well",
         ),
-        pytest.param("/a", [f'driver: Invalid value: "": {SUBDOMAIN}'], id="a slash in front"),
-        pytest.param("a/", [f'driver: Invalid value: "": {SUBDOMAIN}'], id="a slash at the end"),
-        pytest.param("a//b", [f'driver: Invalid value: "": {SUBDOMAIN}'], id="two slashes"),
-        pytest.param(
+        "a slash in front": ("/a", [f'driver: Invalid value: "": {SUBDOMAIN}']),
+        "a slash at the end": ("a/", [f'driver: Invalid value: "": {SUBDOMAIN}']),
+        "two slashes": ("a//b", [f'driver: Invalid value: "": {SUBDOMAIN}']),
+        "each wrong part is told": (
             "A/b/C",
             [f'driver: Invalid value: "A": {SUBDOMAIN}', f'driver: Invalid value: "C": {SUBDOMAIN}'],
-            id="each wrong part is told",
         ),
-    ],
+    },
 )
 def test_pool_name(value: str, errors: list[str]) -> None:
     assert [str(error) for error in pool_name(AT, value)] == errors
 
 
-@pytest.mark.parametrize(
-    ("value", "right"),
-    [
-        pytest.param("Completed", True, id="a word"),
-        pytest.param("ReasonA,ReasonB:c_", True, id="marks"),
-        pytest.param("A", True, id="one letter"),
-        pytest.param("", False, id="empty"),
-        pytest.param("1st", False, id="a digit in front"),
-        pytest.param("A,", False, id="a comma at the end"),
-        pytest.param("not-started", False, id="a dash"),
-        pytest.param("A\n", False, id="a line break at the end"),
-    ],
+@table(
+    "value, right",
+    {
+        "a word": ("Completed", True),
+        "marks": ("ReasonA,ReasonB:c_", True),
+        "one letter": ("A", True),
+        "empty": ("", False),
+        "a digit in front": ("1st", False),
+        "a comma at the end": ("A,", False),
+        "a dash": ("not-started", False),
+        "a line break at the end": ("A\n", False),
+    },
 )
 def test_condition_reason(value: str, *, right: bool) -> None:
     message = (
@@ -259,15 +251,15 @@ def test_condition_reason(value: str, *, right: bool) -> None:
     assert condition_reason(value) == (() if right else (message,))
 
 
-@pytest.mark.parametrize(
-    ("value", "right"),
-    [
-        pytest.param("_a9", True, id="an underscore in front"),
-        pytest.param("A", True, id="one letter"),
-        pytest.param("9a", False, id="a digit in front"),
-        pytest.param("a-b", False, id="a dash"),
-        pytest.param("", False, id="empty"),
-    ],
+@table(
+    "value, right",
+    {
+        "an underscore in front": ("_a9", True),
+        "one letter": ("A", True),
+        "a digit in front": ("9a", False),
+        "a dash": ("a-b", False),
+        "empty": ("", False),
+    },
 )
 def test_c_identifier(value: str, *, right: bool) -> None:
     message = (
@@ -278,40 +270,40 @@ def test_c_identifier(value: str, *, right: bool) -> None:
     assert c_identifier(value) == (() if right else (message,))
 
 
-@pytest.mark.parametrize(
-    ("value", "right"),
-    [
-        pytest.param("1.2.3", True, id="three numbers"),
-        pytest.param("0.0.0", True, id="zeros"),
-        pytest.param("580.65.6-rc.1+build.007", True, id="pre-release and build"),
-        pytest.param("1.2.3--", True, id="dashes as pre-release"),
-        pytest.param("1.2.3-0a", True, id="a zero before letters"),
-        pytest.param("1.2.3-0", True, id="zero as pre-release"),
-        pytest.param("1.2", False, id="two numbers"),
-        pytest.param("1.2.3.4", False, id="four numbers"),
-        pytest.param("v1.2.3", False, id="a v in front"),
-        pytest.param("01.2.3", False, id="a leading zero"),
-        pytest.param("1.2.3-01", False, id="a leading zero in the pre-release"),
-        pytest.param("1.2.3-", False, id="an empty pre-release"),
-        pytest.param("1.2.3+", False, id="an empty build"),
-        pytest.param("1.2.3-a..b", False, id="an empty part of the pre-release"),
-        pytest.param("", False, id="empty"),
-        pytest.param("1.2.3\n", False, id="a line break at the end"),
-        pytest.param("1.2.\u0663", False, id="a digit beyond ASCII"),
-    ],
+@table(
+    "value, right",
+    {
+        "three numbers": ("1.2.3", True),
+        "zeros": ("0.0.0", True),
+        "pre-release and build": ("580.65.6-rc.1+build.007", True),
+        "dashes as pre-release": ("1.2.3--", True),
+        "a zero before letters": ("1.2.3-0a", True),
+        "zero as pre-release": ("1.2.3-0", True),
+        "two numbers": ("1.2", False),
+        "four numbers": ("1.2.3.4", False),
+        "a v in front": ("v1.2.3", False),
+        "a leading zero": ("01.2.3", False),
+        "a leading zero in the pre-release": ("1.2.3-01", False),
+        "an empty pre-release": ("1.2.3-", False),
+        "an empty build": ("1.2.3+", False),
+        "an empty part of the pre-release": ("1.2.3-a..b", False),
+        "empty": ("", False),
+        "a line break at the end": ("1.2.3\n", False),
+        "a digit beyond ASCII": ("1.2.\u0663", False),
+    },
 )
 def test_semantic_version(value: str, *, right: bool) -> None:
     assert semantic_version(value) == (() if right else ("must be a string compatible with semver.org spec 2.0.0",))
 
 
-@pytest.mark.parametrize(
-    ("text", "lower"),
-    [
-        pytest.param("ABC", "abc", id="ASCII"),
-        pytest.param("\u212a", "k", id="the Kelvin sign"),
-        pytest.param("\u0130", "i", id="a dotted capital I, without the dot that Python adds"),
-        pytest.param("\u0391\u03a3", "\u03b1\u03c3", id="a capital sigma at the end stays the usual one"),
-    ],
+@table(
+    "text, lower",
+    {
+        "ASCII": ("ABC", "abc"),
+        "the Kelvin sign": ("\u212a", "k"),
+        "a dotted capital I, without the dot that Python adds": ("\u0130", "i"),
+        "a capital sigma at the end stays the usual one": ("\u0391\u03a3", "\u03b1\u03c3"),
+    },
 )
 def test_lower_case_is_gos(text: str, lower: str) -> None:
     assert go_lower(text) == lower
@@ -329,15 +321,15 @@ def test_4096_characters_of_a_name_are_looked_at(judge: Callable[[Path, str], It
     assert not any(wrong in error for error in beyond)
 
 
-@pytest.mark.parametrize(
-    ("check", "text"),
-    [
-        pytest.param(dns1123_subdomain, "a" + ".a" * 100_000, id="a subdomain"),
-        pytest.param(dns1123_label, "a" + ".a" * 100_000, id="a label"),
-        pytest.param(label_key, "a" + ".a" * 100_000 + "/a", id="a label key"),
-        pytest.param(semantic_version, "1.0.0-a" + ".a" * 100_000, id="a version"),
-        pytest.param(semantic_version, "1.0.0+a" + ".a" * 100_000, id="a version with builds"),
-    ],
+@table(
+    "check, text",
+    {
+        "a subdomain": (dns1123_subdomain, "a" + ".a" * 100_000),
+        "a label": (dns1123_label, "a" + ".a" * 100_000),
+        "a label key": (label_key, "a" + ".a" * 100_000 + "/a"),
+        "a version": (semantic_version, "1.0.0-a" + ".a" * 100_000),
+        "a version with builds": (semantic_version, "1.0.0+a" + ".a" * 100_000),
+    },
 )
 def test_a_long_text_takes_no_more_memory_than_what_is_looked_at(check: Callable[[str], Messages], text: str) -> None:
     """Matching takes more than a hundred bytes for each part of a name."""

@@ -44,18 +44,8 @@ def test_first_two_releases_differ_in_nothing() -> None:
     assert RELEASES[33] == replace(RELEASES[34], minor=33)
 
 
-# --- the first revision of KEP-5055, which never shipped (V-3) ------------------------------------
-
-
 def first_revision(**options: object) -> dict[str, object]:
     return make_slice(version="v1alpha3", **options)  # type: ignore[arg-type] # fields as they come
-
-
-def test_first_revision_has_eight_taints_a_device() -> None:
-    assert field_errors(first_revision(devices=[make_device(taints=[make_taint()] * 8)])) == []
-    assert field_errors(first_revision(devices=[make_device(taints=[make_taint()] * 9)])) == [
-        "spec.devices[0].taints: Too many: 9: must have at most 8 items"
-    ]
 
 
 def test_first_revision_has_no_effect_none() -> None:

@@ -30,8 +30,7 @@ VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("kind", "form"),
-    [(CLAIM, 0), (TEMPLATE, 0), (RULE, 0), *((SLICE, form) for form in range(4))],
+    ("kind", "form"), [(CLAIM, 0), (TEMPLATE, 0), (RULE, 0), *((SLICE, form) for form in range(4))]
 )
 def test_an_object_with_everything_in_it_is_right(kind: str, form: int, version: str) -> None:
     assert reported(whole(kind, "v1beta2" if kind == RULE else version, form)) == []
@@ -72,9 +71,7 @@ METADATA: dict[str, tuple[Edits, list[str]]] = {
     ),
     "an event as owner": (
         [("metadata/ownerReferences/1/kind", "Event")],
-        [
-            'metadata.ownerReferences[1]: Invalid value: "p": /v1, Kind=Event is disallowed from being an owner',
-        ],
+        ['metadata.ownerReferences[1]: Invalid value: "p": /v1, Kind=Event is disallowed from being an owner'],
     ),
     "a finalizer without domain": (
         [("metadata/finalizers", ["keep"])],
@@ -85,10 +82,7 @@ METADATA: dict[str, tuple[Edits, list[str]]] = {
         ['metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and '],
     ),
     "a finalizer that excludes another one": ([("metadata/finalizers", ["orphan", "kubernetes"])], []),
-    "a namespace": (
-        [("metadata/namespace", "A")],
-        [f'metadata.namespace: Invalid value: "A": {LABEL}'],
-    ),
+    "a namespace": ([("metadata/namespace", "A")], [f'metadata.namespace: Invalid value: "A": {LABEL}']),
 }
 
 

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.builders import field_errors, make_meta, make_patch, make_taint
+from tests.builders import field_errors, make_patch, make_taint
 from tests.costs import calls_of
-from webhook.api.meta import GROUP, OWN_GROUP
+from tests.tables import table
+from webhook.api.meta import GROUP
 from webhook.validation.formats import c_identifier, dns1123_label, dns1123_subdomain, label_key
 
 BAD_SUBDOMAIN = dns1123_subdomain("-")[0]
@@ -17,16 +16,11 @@ EVICT = 'Unsupported value: "Evict": supported values: "NoExecute", "NoSchedule"
 NOTHING_SET = "Required value: exactly one value must be specified"
 
 
-@pytest.mark.parametrize(
-    ("patch", "errors"),
-    [
-        pytest.param(make_patch(), [], id="a plain one"),
-        pytest.param(make_patch(filter_=None), [], id="no filter matches all (P-2)"),
-        pytest.param(make_patch(priority=-1), [], id="a negative priority (P-11)"),
-        pytest.param(
-            make_patch(meta={}), ["metadata.name: Required value: name or generateName is required"], id="no name"
-        ),
-        pytest.param(
+@table(
+    "patch, errors",
+    {
+        "no name": (make_patch(meta={}), ["metadata.name: Required value: name or generateName is required"]),
+        "a filter of which everything is wrong (P-3)": (
             make_patch(filter_={"driver": "", "pool": "", "device": "", "deviceClassName": "", "selectors": [{}]}),
             [
                 "spec.devices.filter.driver: Required value",
@@ -35,72 +29,44 @@ NOTHING_SET = "Required value: exactly one value must be specified"
                 f'spec.devices.filter.deviceClassName: Invalid value: "": {BAD_SUBDOMAIN}',
                 "spec.devices.filter.selectors[0].cel: Required value",
             ],
-            id="a filter of which everything is wrong (P-3)",
         ),
-        pytest.param(
-            make_patch(
-                attributes={f"a.example/a{n}": {"int": n} for n in range(16)},
-                capacity={f"a.example/c{n}": {"value": "1"} for n in range(16)},
-            ),
-            [],
-            id="32 attributes and capacities (P-6)",
-        ),
-        pytest.param(
-            make_patch(
-                attributes={f"a.example/a{n}": {"int": n} for n in range(17)},
-                capacity={f"a.example/c{n}": {"value": "1"} for n in range(16)},
-            ),
-            ["spec.devices: Invalid value: 33: the total number of attributes and capacities must not exceed 32"],
-            id="33 of them (P-6)",
-        ),
-        pytest.param(
+        "a malformed taint (P-20)": (
             make_patch(taints=[make_taint(key="-", effect="Evict")]),
             [
                 f'spec.devices.taints[0].key: Invalid value: "-": {label_key("-")[0]}',
                 f"spec.devices.taints[0].effect: {EVICT}",
             ],
-            id="a malformed taint (P-20)",
         ),
-        pytest.param(make_patch(taints=[make_taint()] * 16), [], id="16 taints (P-20)"),
-        pytest.param(
-            make_patch(taints=[make_taint()] * 17),
-            ["spec.devices.taints: Too many: 17: must have at most 16 items"],
-            id="17 taints (P-20)",
-        ),
-    ],
+    },
 )
 def test_new_patch(patch: Any, errors: list[str]) -> None:
     assert field_errors(patch) == errors
 
 
-@pytest.mark.parametrize(
-    ("name", "errors"),
-    [
-        pytest.param("d.example/name", [], id="domain and identifier (P-4)"),
-        pytest.param("d" * 63 + "/" + "n" * 32, [], id="63 and 32 bytes (P-5)"),
-        pytest.param(
+@table(
+    "name, errors",
+    {
+        "domain and identifier (P-4)": ("d.example/name", []),
+        "63 and 32 bytes (P-5)": ("d" * 63 + "/" + "n" * 32, []),
+        "no domain (P-5)": (
             "name",
             ['Invalid value: "name": must include a domain, such as `driver.example.com/name`'],
-            id="no domain (P-5)",
         ),
-        pytest.param("/name", ["Required value: the domain must not be empty"], id="an empty domain (P-5)"),
-        pytest.param("d.example/", ["Required value: the name must not be empty"], id="an empty identifier (P-5)"),
-        pytest.param(
+        "an empty domain (P-5)": ("/name", ["Required value: the domain must not be empty"]),
+        "an empty identifier (P-5)": ("d.example/", ["Required value: the name must not be empty"]),
+        "nothing": (
             "",
             [
                 'Invalid value: "": must include a domain, such as `driver.example.com/name`',
                 "Required value: the name must not be empty",
             ],
-            id="nothing",
         ),
-        pytest.param("d" * 64 + "/n", ["Too long: may not be more than 63 bytes"], id="64 bytes of domain (P-5)"),
-        pytest.param("D/n", [f'Invalid value: "D": {BAD_SUBDOMAIN}'], id="a malformed domain (P-5)"),
-        pytest.param(
-            "d.example/" + "n" * 33, ["Too long: may not be more than 32 bytes"], id="33 bytes of identifier (P-5)"
-        ),
-        pytest.param("d/a-b", [f'Invalid value: "a-b": {BAD_IDENTIFIER}'], id="a malformed identifier (P-5)"),
-        pytest.param("d/a/b", [f'Invalid value: "a/b": {BAD_IDENTIFIER}'], id="two slashes (P-5)"),
-    ],
+        "64 bytes of domain (P-5)": ("d" * 64 + "/n", ["Too long: may not be more than 63 bytes"]),
+        "a malformed domain (P-5)": ("D/n", [f'Invalid value: "D": {BAD_SUBDOMAIN}']),
+        "33 bytes of identifier (P-5)": ("d.example/" + "n" * 33, ["Too long: may not be more than 32 bytes"]),
+        "a malformed identifier (P-5)": ("d/a-b", [f'Invalid value: "a-b": {BAD_IDENTIFIER}']),
+        "two slashes (P-5)": ("d/a/b", [f'Invalid value: "a/b": {BAD_IDENTIFIER}']),
+    },
 )
 def test_names_of_attributes_and_capacities(name: str, errors: list[str]) -> None:
     assert field_errors(make_patch(attributes={name: {"int": 1}})) == [f"{AT}[{name}]: {error}" for error in errors]
@@ -118,31 +84,20 @@ def test_long_name_is_shortened_in_the_path() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "errors"),
-    [
-        pytest.param({"int": 0}, [], id="zero"),
-        pytest.param({"bool": False}, [], id="false"),
-        pytest.param({"string": "s" * 64}, [], id="64 bytes of text (P-7)"),
-        pytest.param({"string": "s" * 63 + "ü"}, [".string: Too long: may not be more than 64 bytes"], id="65 bytes"),
-        pytest.param({"version": "1.2.3"}, [], id="a version (P-7)"),
-        pytest.param(
-            {"version": "1.2"},
-            ['.version: Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0'],
-            id="no version (P-7)",
-        ),
-        pytest.param(
-            {"version": "1.2.3+" + "b" * 59}, [".version: Too long: may not be more than 64 bytes"], id="a long version"
-        ),
-        pytest.param({"null": {}}, [], id="null: {} (P-8)"),
-        pytest.param({"null": None}, [f": {NOTHING_SET}"], id="null: null sets nothing (P-8)"),
-        pytest.param({}, [f": {NOTHING_SET}"], id="nothing (P-7)"),
-        pytest.param(
+@table(
+    "value, errors",
+    {
+        "zero": ({"int": 0}, []),
+        "false": ({"bool": False}, []),
+        "64 bytes of text (P-7)": ({"string": "s" * 64}, []),
+        "65 bytes": ({"string": "s" * 63 + "ü"}, [".string: Too long: may not be more than 64 bytes"]),
+        "a long version": ({"version": "1.2.3+" + "b" * 59}, [".version: Too long: may not be more than 64 bytes"]),
+        "nothing (P-7)": ({}, [f": {NOTHING_SET}"]),
+        "two values (P-7)": (
             {"int": 1, "null": {}},
             [': Invalid value: ["int","null"]: exactly one value must be specified'],
-            id="two values (P-7)",
         ),
-    ],
+    },
 )
 def test_values_of_attributes(value: Any, errors: list[str]) -> None:
     patch = make_patch(attributes={"d/n": value})
@@ -154,19 +109,16 @@ NO_QUANTITY = 'must be a quantity like "500m", "16Gi" or 4'
 NOT_REMOVED = "Required value: a capacity cannot be removed; it can be set to 0"
 
 
-@pytest.mark.parametrize(
-    ("value", "errors"),
-    [
-        pytest.param("0", [], id="zero (P-9)"),
-        pytest.param("-1Gi", [], id="less than nothing, which no server refuses either"),
-        pytest.param("1.5", [], id="a fraction as text"),
-        pytest.param(4, [], id="a number"),
-        pytest.param(1.5, [f"Invalid value: 1.5: {FRACTION}"], id="a fraction as a number"),
-        pytest.param("lots", [f'Invalid value: "lots": {NO_QUANTITY}'], id="a word"),
-        pytest.param("1 Gi", [f'Invalid value: "1 Gi": {NO_QUANTITY}'], id="a blank within"),
-        pytest.param("", [f'Invalid value: "": {NO_QUANTITY}'], id="an empty text"),
-        pytest.param(None, [NOT_REMOVED], id="nothing (P-9)"),
-    ],
+@table(
+    "value, errors",
+    {
+        "less than nothing, which no server refuses either": ("-1Gi", []),
+        "a fraction as text": ("1.5", []),
+        "a number": (4, []),
+        "a fraction as a number": (1.5, [f"Invalid value: 1.5: {FRACTION}"]),
+        "a blank within": ("1 Gi", [f'Invalid value: "1 Gi": {NO_QUANTITY}']),
+        "nothing (P-9)": (None, [NOT_REMOVED]),
+    },
 )
 def test_values_of_capacities(value: Any, errors: list[str]) -> None:
     patch = make_patch(capacity={"d/n": {"value": value}})
@@ -177,22 +129,6 @@ def test_fraction_of_a_quantity_is_fine_where_the_document_has_it() -> None:
     patch = make_patch(capacity={"d/n": {"value": 1.5}})
     assert field_errors(patch | {"apiVersion": f"{GROUP}/v1alpha3"}) == []
     assert len(field_errors(make_patch(capacity={"d/n": {"value": "x"}}) | {"apiVersion": f"{GROUP}/v1alpha3"})) == 1
-
-
-def test_first_revision_has_no_effect_none() -> None:
-    """P-21; our own kind has the effects of the later revision, whose data, description and rate it has too."""
-    patch = make_patch(taints=[make_taint(effect="None")])
-    assert field_errors(patch) == []
-    assert field_errors(patch | {"apiVersion": f"{GROUP}/v1alpha3"}) == [
-        'spec.devices.taints[0].effect: Unsupported value: "None": supported values: "NoExecute", "NoSchedule"'
-    ]
-
-
-def test_kind_is_read_in_the_group_that_was_planned_for_it_too() -> None:
-    patch = make_patch(meta=make_meta("-"))
-    assert patch["apiVersion"] == f"{OWN_GROUP}/v1alpha1"
-    planned = patch | {"apiVersion": f"{GROUP}/v1alpha3"}
-    assert field_errors(planned) == field_errors(patch) != []
 
 
 def test_unchanged_taints_and_selectors_are_not_judged_again() -> None:

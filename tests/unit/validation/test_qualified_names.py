@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.tables import table
 from tests.unit.validation.whole_objects import assert_reported
 from webhook.api.field import Path
 from webhook.validation.formats import fully_qualified_name, identifier, opaque_driver, qualified_name
@@ -15,41 +14,37 @@ IDENTIFIER = "a valid C identifier must start with alphabetic character or '_'"
 SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of"
 
 
-@pytest.mark.parametrize(
-    ("name", "errors", "declarative"),
-    [
-        pytest.param("model", [], [], id="a name"),
-        pytest.param("gpu.example.com/model", [], [], id="a domain and a name"),
-        pytest.param(
+@table(
+    "name, errors, declarative",
+    {
+        "a name": ("model", [], []),
+        "a domain and a name": ("gpu.example.com/model", [], []),
+        "a domain in upper case": (
             "GPU.example.com/model",
             [],
             [f'at: Invalid value: "GPU.example.com": prefix: {SUBDOMAIN}'],
-            id="a domain in upper case",
         ),
-        pytest.param(
+        "a wrong domain": (
             "a_b/model",
             [f'at: Invalid value: "a_b": {SUBDOMAIN}'],
             [f'at: Invalid value: "a_b": prefix: {SUBDOMAIN}'],
-            id="a wrong domain",
         ),
-        pytest.param("d" * 63 + "/model", [], [], id="a domain of 63 bytes"),
-        pytest.param("d" * 64 + "/model", ["at: Too long: may not be more than 63 bytes"], None, id="a longer domain"),
-        pytest.param("example.com/a-b", [f'at: Invalid value: "a-b": {IDENTIFIER}'], None, id="a wrong name"),
-        pytest.param("a-b", [f'at: Invalid value: "a-b": {IDENTIFIER}'], None, id="a wrong name alone"),
-        pytest.param(
+        "a domain of 63 bytes": ("d" * 63 + "/model", [], []),
+        "a longer domain": ("d" * 64 + "/model", ["at: Too long: may not be more than 63 bytes"], None),
+        "a wrong name": ("example.com/a-b", [f'at: Invalid value: "a-b": {IDENTIFIER}'], None),
+        "a wrong name alone": ("a-b", [f'at: Invalid value: "a-b": {IDENTIFIER}'], None),
+        "an empty domain": (
             "/model",
             ['at: Invalid value: "": the domain must not be empty'],
             ['at: Invalid value: "": prefix must not be empty'],
-            id="an empty domain",
         ),
-        pytest.param(
+        "an empty name": (
             "example.com/",
             ['at: Invalid value: "": the name must not be empty'],
             ['at: Invalid value: "": name must not be empty'],
-            id="an empty name",
         ),
-        pytest.param("a/b/c-d", [], [], id="two slashes"),
-    ],
+        "two slashes": ("a/b/c-d", [], []),
+    },
 )
 def test_qualified_name_is_judged_part_by_part(name: str, errors: list[str], declarative: list[str] | None) -> None:
     """`declarative`: in other words from 1.37 on, where the name must be fully qualified."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import field_errors, make_patch, make_rule
+from tests.tables import table
 from tests.unit.validation.whole_objects import CLAIM, edited, reported, whole
 from webhook.api.field import ErrorType, FieldError, Path
 from webhook.expressions.selectors.cost import MAX_COST
@@ -61,9 +62,6 @@ def test_expressions_are_compiled_up_to_a_size_together() -> None:
         [error] = judge(AT, "x" * (EXPRESSION_MAX_BYTES + 1))
         assert isinstance(error, FieldError)
         assert error.type is ErrorType.TOO_LONG
-
-
-# --- where they stand ---------------------------------------------------------------------------
 
 
 def test_a_patch_is_refused_for_what_cannot_be_evaluated_and_a_rule_is_not() -> None:
@@ -134,14 +132,14 @@ BEYOND_HALF = "lists.range(9223372036854775807).size()"
 """Costs 2**63 and a bit."""
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "refused"),
-    [
-        pytest.param(costing(MAX_COST // 2), costing(MAX_COST // 2), False, id="the limit"),
-        pytest.param(costing(MAX_COST // 2), costing(MAX_COST // 2 + 1), True, id="one more"),
-        pytest.param(BEYOND_HALF, "1", True, id="as much as 64 bits hold"),
-        pytest.param(BEYOND_HALF, BEYOND_HALF, False, id="more than 64 bits hold, as in the server"),
-    ],
+@table(
+    "first, second, refused",
+    {
+        "the limit": (costing(MAX_COST // 2), costing(MAX_COST // 2), False),
+        "one more": (costing(MAX_COST // 2), costing(MAX_COST // 2 + 1), True),
+        "as much as 64 bits hold": (BEYOND_HALF, "1", True),
+        "more than 64 bits hold, as in the server": (BEYOND_HALF, BEYOND_HALF, False),
+    },
 )
 def test_costs_of_a_claim_are_added_in_64_bits(first: str, second: str, *, refused: bool) -> None:
     found = errors_of_derived([*derived(first), {"name": "other.example.com/model", "expression": second}])

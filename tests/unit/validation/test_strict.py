@@ -23,6 +23,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.tables import table
 from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
 from webhook.api.schema import fields_of, held_by, served, type_of
@@ -50,112 +51,83 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
     assert told(manifest) == []
 
 
-@pytest.mark.parametrize(
-    ("manifest", "path", "suggestion"),
-    [
-        pytest.param(
+@table(
+    "manifest, path, suggestion",
+    {
+        "a letter missing": (
             make_claim([make_toleration(tolerationSecond=5)]),
             "spec.devices.requests[0].exactly.tolerations[0].tolerationSecond",
             "tolerationSeconds",
-            id="a letter missing",
         ),
-        pytest.param(
+        "another case": (
             make_claim([make_toleration(tolerationseconds=5)]),
             "spec.devices.requests[0].exactly.tolerations[0].tolerationseconds",
             "tolerationSeconds",
-            id="another case",
         ),
-        pytest.param(
+        "a level too high": (
             make_claim(requests=[make_request() | {"tolerations": []}]),
             "spec.devices.requests[0].tolerations",
             "spec.devices.requests[0].exactly.tolerations",
-            id="a level too high",
         ),
-        pytest.param(
+        "a level too high beside what is there": (
             make_claim(requests=[make_alternatives([]) | {"tolerations": []}]),
             "spec.devices.requests[0].tolerations",
             "spec.devices.requests[0].firstAvailable[].tolerations",
-            id="a level too high beside what is there",
         ),
-        pytest.param(
+        "three levels too high": (
             make_claim() | {"spec": {"tolerations": []}},
             "spec.tolerations",
             "spec.devices.requests[].exactly.tolerations",
-            id="three levels too high",
         ),
-        pytest.param(make_rule() | {"effect": "NoExecute"}, "effect", "spec.taint.effect", id="two levels too high"),
-        pytest.param(make_slice() | {"taints": []}, "taints", "spec.devices[].taints", id="two levels above a list"),
-        pytest.param(
-            make_rule(meta=make_meta(driver="d")), "metadata.driver", "spec.deviceSelector.driver", id="in a cousin"
-        ),
-        pytest.param(
-            make_rule(taint=make_taint(pool="p")), "spec.taint.pool", "spec.deviceSelector.pool", id="in a sibling"
-        ),
-        pytest.param(
+        "two levels too high": (make_rule() | {"effect": "NoExecute"}, "effect", "spec.taint.effect"),
+        "two levels above a list": (make_slice() | {"taints": []}, "taints", "spec.devices[].taints"),
+        "in a cousin": (make_rule(meta=make_meta(driver="d")), "metadata.driver", "spec.deviceSelector.driver"),
+        "in a sibling": (make_rule(taint=make_taint(pool="p")), "spec.taint.pool", "spec.deviceSelector.pool"),
+        "the flat request of v1beta1 in v1": (
             make_template(requests=[{"name": "gpu", "deviceClassName": "gpu"}]),
             "spec.spec.devices.requests[0].deviceClassName",
             "spec.spec.devices.requests[0].exactly.deviceClassName",
-            id="the flat request of v1beta1 in v1",
         ),
-        pytest.param(
+        "levels too deep": (
             make_claim(requests=[make_alternatives([make_toleration(constraints=[])])]),
             "spec.devices.requests[0].firstAvailable[0].tolerations[0].constraints",
             "spec.devices.constraints",
-            id="levels too deep",
         ),
-        pytest.param(
+        "a device of v1 in v1beta1": (
             make_slice([make_device() | {"taints": []}], version="v1beta1"),
             "spec.devices[0].taints",
             "spec.devices[0].basic.taints",
-            id="a device of v1 in v1beta1",
         ),
-        pytest.param(
-            make_template() | {"spec": {"devices": {}}},
-            "spec.devices",
-            "spec.spec.devices",
-            id="one spec instead of two",
-        ),
-        pytest.param(
-            make_claim() | {"spec": {"requests": []}}, "spec.requests", "spec.devices.requests", id="a level left out"
-        ),
-        pytest.param(
-            make_rule(selector=None) | {"spec": {"selector": {}}}, "spec.selector", "deviceSelector", id="as in blogs"
-        ),
-        pytest.param(
-            make_rule(selector={"poolName": "p"}), "spec.deviceSelector.poolName", "pool", id="a name with more to it"
-        ),
-        pytest.param(
+        "one spec instead of two": (make_template() | {"spec": {"devices": {}}}, "spec.devices", "spec.spec.devices"),
+        "a level left out": (make_claim() | {"spec": {"requests": []}}, "spec.requests", "spec.devices.requests"),
+        "as in blogs": (make_rule(selector=None) | {"spec": {"selector": {}}}, "spec.selector", "deviceSelector"),
+        "a name with more to it": (make_rule(selector={"poolName": "p"}), "spec.deviceSelector.poolName", "pool"),
+        "a name with less to it": (
             make_claim([{"key": "k", "seconds": 5}]),
             "spec.devices.requests[0].exactly.tolerations[0].seconds",
             "tolerationSeconds",
-            id="a name with less to it",
         ),
-        pytest.param(make_rule(taint=None) | {"taint": make_taint()}, "taint", "spec.taint", id="beside the spec"),
-        pytest.param(make_rule(meta=make_meta(lables={})), "metadata.lables", "labels", id="in the metadata"),
-        pytest.param(
-            make_rule(selector={"driver": "d", "node": "n"}), "spec.deviceSelector.node", None, id="nothing like it"
-        ),
-        pytest.param(make_rule() | {"extra": None}, "extra", None, id="null does not hide it"),
-        pytest.param(
+        "beside the spec": (make_rule(taint=None) | {"taint": make_taint()}, "taint", "spec.taint"),
+        "in the metadata": (make_rule(meta=make_meta(lables={})), "metadata.lables", "labels"),
+        "nothing like it": (make_rule(selector={"driver": "d", "node": "n"}), "spec.deviceSelector.node", None),
+        "null does not hide it": (make_rule() | {"extra": None}, "extra", None),
+        "in the status": (
             make_claim(status=make_status(make_result() | {"taints": []})),
             "status.allocation.devices.results[0].taints",
             None,
-            id="in the status",
         ),
-        pytest.param(
+        "in a map of ours": (
             make_patch(attributes={"example.com/a": {"integer": 1}}),
             "spec.devices.attributes[example.com/a].integer",
             None,
-            id="in a map of ours",
         ),
-        pytest.param(make_patch(filter_={"devices": "a"}), "spec.devices.filter.devices", "device", id="in our filter"),
-        pytest.param(
+        "in our filter": (make_patch(filter_={"devices": "a"}), "spec.devices.filter.devices", "device"),
+        "in a map of theirs": (
             make_slice([make_device(attributes={"a": {"strng": "x"}})]),
             "spec.devices[0].attributes[a].strng",
             "string",
-            id="in a map of theirs",
         ),
-    ],
+    },
 )
 def test_unknown_fields_are_errors_with_what_was_probably_meant(
     manifest: Any, path: str, suggestion: str | None
@@ -261,16 +233,14 @@ CEL = [{"cel": {"expression": "true"}}]
 EMPTY = ", which leaves an EMPTY selector: every device of every driver"
 
 
-@pytest.mark.parametrize(
-    ("selector", "fields", "text"),
-    [
-        pytest.param({"deviceClassName": "gpu"}, ["deviceClassName"], EMPTY, id="only the class"),
-        pytest.param({"selectors": CEL, "driver": None}, ["selectors"], EMPTY, id="only CEL, null does not count"),
-        pytest.param(
-            {"deviceClassName": "gpu", "selectors": CEL}, ["deviceClassName", "selectors"], EMPTY, id="only both"
-        ),
-        pytest.param({"deviceClassName": "gpu", "driver": "d"}, ["deviceClassName"], "", id="beside the driver"),
-    ],
+@table(
+    "selector, fields, text",
+    {
+        "only the class": ({"deviceClassName": "gpu"}, ["deviceClassName"], EMPTY),
+        "only CEL, null does not count": ({"selectors": CEL, "driver": None}, ["selectors"], EMPTY),
+        "only both": ({"deviceClassName": "gpu", "selectors": CEL}, ["deviceClassName", "selectors"], EMPTY),
+        "beside the driver": ({"deviceClassName": "gpu", "driver": "d"}, ["deviceClassName"], ""),
+    },
 )
 @pytest.mark.parametrize("version", ["v1alpha3", "v1beta2", "v1"])
 def test_retired_selector_fields_are_errors_from_1_35_on(

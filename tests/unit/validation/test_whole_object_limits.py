@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.tables import table
 from tests.unit.validation.whole_objects import CLAIM, DROP, SLICE, Edits, assert_reported, edited, reported, whole
 
 REQUEST = "spec/devices/requests/0/exactly"
 DEVICE = "spec/devices/1"
+AT = "spec.devices[1]"
 
 
 def alternatives(count: int) -> Edits:
@@ -38,57 +42,6 @@ def parameters(size: int) -> Edits:
     """Of that many bytes."""
     text = {"x": "x" * (size - len('{"x":""}'))}
     return [("spec/devices/config/0/opaque/parameters", text)]
-
-
-CLAIMS: dict[str, tuple[Edits, Edits, str]] = {
-    "requests": (requests(32), requests(33), "spec.devices.requests: Too many: 33: must have at most 32 items"),
-    "alternatives": (
-        alternatives(8),
-        alternatives(9),
-        "spec.devices.requests[2].firstAvailable: Too many: 9: must have at most 8 items",
-    ),
-    "constraints": (
-        [("spec/devices/constraints", [{"matchAttribute": "example.com/model"}] * 32)],
-        [("spec/devices/constraints", [{"matchAttribute": "example.com/model"}] * 33)],
-        "spec.devices.constraints: Too many: 33: must have at most 32 items",
-    ),
-    "configurations": (
-        [("spec/devices/config", [{"opaque": {"driver": "a", "parameters": {}}}] * 32)],
-        [("spec/devices/config", [{"opaque": {"driver": "a", "parameters": {}}}] * 33)],
-        "spec.devices.config: Too many: 33: must have at most 32 items",
-    ),
-    "selectors": (
-        selectors(32),
-        selectors(33),
-        "spec.devices.requests[0].exactly.selectors: Too many: 33: must have at most 32 items",
-    ),
-    "parameters": (
-        parameters(10240),
-        parameters(10241),
-        "spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes",
-    ),
-    "parameters in bytes": (
-        [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5116})],
-        [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5117})],
-        "spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes",
-    ),
-    "an expression": (
-        [(f"{REQUEST}/selectors/0/cel/expression", "true".ljust(10240))],
-        [(f"{REQUEST}/selectors/0/cel/expression", "true".ljust(10241))],
-        "spec.devices.requests[0].exactly.selectors[0].cel.expression: Too long: may not be more than 10240 bytes",
-    ),
-    "a count": (
-        [(f"{REQUEST}/count", 1)],
-        [(f"{REQUEST}/count", -1)],
-        "spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero",
-    ),
-}
-
-
-@pytest.mark.parametrize(("fine", "beyond", "error"), CLAIMS.values(), ids=CLAIMS)
-def test_claim_of_the_largest_size_is_taken_and_a_larger_one_refused(fine: Edits, beyond: Edits, error: str) -> None:
-    assert reported(edited(whole(CLAIM), *fine)) == []
-    assert_reported(reported(edited(whole(CLAIM), *beyond)), [error])
 
 
 def test_request_derives_at_most_32_attributes() -> None:
@@ -155,101 +108,124 @@ def consumptions(count: int) -> Edits:
     return [("spec/devices/0/consumesCounters", each)]
 
 
-def text(field: str, value: str) -> Edits:
-    return [(f"{DEVICE}/attributes", {"a": {field: value}})]
+Maker = Callable[[int], Edits]
+MANY: dict[str, tuple[str, int, Maker, int, str]] = {
+    "requests": (CLAIM, 0, requests, 32, "spec.devices.requests"),
+    "alternatives": (CLAIM, 0, alternatives, 8, "spec.devices.requests[2].firstAvailable"),
+    "constraints": (
+        CLAIM,
+        0,
+        lambda count: [("spec/devices/constraints", [{"matchAttribute": "example.com/model"}] * count)],
+        32,
+        "spec.devices.constraints",
+    ),
+    "configurations": (
+        CLAIM,
+        0,
+        lambda count: [("spec/devices/config", [{"opaque": {"driver": "a", "parameters": {}}}] * count)],
+        32,
+        "spec.devices.config",
+    ),
+    "selectors": (CLAIM, 0, selectors, 32, "spec.devices.requests[0].exactly.selectors"),
+    "conditions": (SLICE, 0, partial(conditions, "bindingConditions"), 4, f"{AT}.bindingConditions"),
+    "conditions of failure": (
+        SLICE,
+        0,
+        partial(conditions, "bindingFailureConditions"),
+        4,
+        f"{AT}.bindingFailureConditions",
+    ),
+    "groups": (SLICE, 0, groups, 2, "spec.devices[0].consumesCounters[0].compatibilityGroups"),
+    "consumptions": (SLICE, 0, consumptions, 2, "spec.devices[0].consumesCounters"),
+    "counters": (SLICE, 3, counters, 32, "spec.sharedCounters[1].counters"),
+}
 
 
-ATTRIBUTES_AND_CAPACITIES = "the total number of attributes and capacities must not exceed 32"
-VALUES = "the total number of attribute values must not exceed 48"
-SLICES: dict[str, tuple[int, Edits, Edits, str]] = {
-    "attributes": (
-        0,
-        attributes(32),
-        attributes(33),
-        f"spec.devices[1]: Invalid value: 33: {ATTRIBUTES_AND_CAPACITIES}",
-    ),
-    "attributes and capacities": (
-        0,
-        attributes(20, 12),
-        attributes(20, 13),
-        f"spec.devices[1]: Invalid value: 33: {ATTRIBUTES_AND_CAPACITIES}",
-    ),
-    "values": (0, values(40, 8), values(40, 9), f"spec.devices[1]: Invalid value: 49: {VALUES}"),
-    "values, of which one is in no list": (
-        0,
-        [*values(47), (f"{DEVICE}/attributes/alone", {"int": 1})],
-        [*values(48), (f"{DEVICE}/attributes/alone", {"int": 1})],
-        f"spec.devices[1]: Invalid value: 49: {VALUES}",
+@pytest.mark.parametrize(("kind", "form", "make", "most", "at"), MANY.values(), ids=MANY)
+def test_longest_list_is_taken_and_a_longer_one_refused(kind: str, form: int, make: Maker, most: int, at: str) -> None:
+    assert reported(edited(whole(kind, form=form), *make(most))) == []
+    error = f"{at}: Too many: {most + 1}: must have at most {most} items"
+    assert_reported(reported(edited(whole(kind, form=form), *make(most + 1))), [error])
+
+
+LONG: dict[str, tuple[str, Maker, int, str]] = {
+    "parameters": (CLAIM, parameters, 10240, "spec.devices.config[0].opaque.parameters"),
+    "an expression": (
+        CLAIM,
+        lambda size: [(f"{REQUEST}/selectors/0/cel/expression", "true".ljust(size))],
+        10240,
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression",
     ),
     "a text": (
-        0,
-        text("string", "x" * 64),
-        text("string", "x" * 65),
-        "spec.devices[1].attributes[a].string: Too long: may not be more than 64 bytes",
+        SLICE,
+        lambda size: [(f"{DEVICE}/attributes", {"a": {"string": "x" * size}})],
+        64,
+        f"{AT}.attributes[a].string",
     ),
     "a version": (
-        0,
-        text("version", "1.2.3-" + "x" * 58),
-        text("version", "1.2.3-" + "x" * 59),
-        "spec.devices[1].attributes[a].version: Too long: may not be more than 64 bytes",
-    ),
-    "conditions": (
-        0,
-        conditions("bindingConditions", 4),
-        conditions("bindingConditions", 5),
-        "spec.devices[1].bindingConditions: Too many: 5: must have at most 4 items",
-    ),
-    "conditions of failure": (
-        0,
-        conditions("bindingFailureConditions", 4),
-        conditions("bindingFailureConditions", 5),
-        "spec.devices[1].bindingFailureConditions: Too many: 5: must have at most 4 items",
-    ),
-    "groups": (
-        0,
-        groups(2),
-        groups(3),
-        "spec.devices[0].consumesCounters[0].compatibilityGroups: Too many: 3: must have at most 2 items",
-    ),
-    "consumptions": (
-        0,
-        consumptions(2),
-        consumptions(3),
-        "spec.devices[0].consumesCounters: Too many: 3: must have at most 2 items",
-    ),
-    "counters": (
-        3,
-        counters(32),
-        counters(33),
-        "spec.sharedCounters[1].counters: Too many: 33: must have at most 32 items",
-    ),
-    "generation": (
-        0,
-        [("spec/pool/generation", 0)],
-        [("spec/pool/generation", -1)],
-        "spec.pool.generation: Invalid value: -1: must be greater than or equal to zero",
-    ),
-    "slices of a pool": (
-        0,
-        [("spec/pool/resourceSliceCount", 1)],
-        [("spec/pool/resourceSliceCount", 0)],
-        "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
-    ),
-    "overhead": (
-        0,
-        [("spec/devices/0/nodeAllocatableResources", {"cpu": {"overhead": {"perPod": "0"}}})],
-        [("spec/devices/0/nodeAllocatableResources", {"cpu": {"overhead": {"perPod": "-1"}}})],
-        'spec.devices[0].nodeAllocatableResources[cpu].overhead.perPod: Invalid value: "-1": must be non-negative',
+        SLICE,
+        lambda size: [(f"{DEVICE}/attributes", {"a": {"version": "1.2.3-".ljust(size, "x")}})],
+        64,
+        f"{AT}.attributes[a].version",
     ),
 }
 
 
-@pytest.mark.parametrize(("form", "fine", "beyond", "error"), SLICES.values(), ids=SLICES)
-def test_slice_of_the_largest_size_is_taken_and_a_larger_one_refused(
-    form: int, fine: Edits, beyond: Edits, error: str
-) -> None:
-    assert reported(edited(whole(SLICE, form=form), *fine)) == []
-    assert_reported(reported(edited(whole(SLICE, form=form), *beyond)), [error])
+@pytest.mark.parametrize(("kind", "make", "most", "at"), LONG.values(), ids=LONG)
+def test_longest_text_is_taken_and_a_longer_one_refused(kind: str, make: Maker, most: int, at: str) -> None:
+    assert reported(edited(whole(kind), *make(most))) == []
+    error = f"{at}: Too long: may not be more than {most} bytes"
+    assert_reported(reported(edited(whole(kind), *make(most + 1))), [error])
+
+
+TOGETHER = f"{AT}: Invalid value: 33: the total number of attributes and capacities must not exceed 32"
+VALUES = f"{AT}: Invalid value: 49: the total number of attribute values must not exceed 48"
+ALONE = (f"{DEVICE}/attributes/alone", {"int": 1})
+RESOURCES = "spec/devices/0/nodeAllocatableResources"
+
+
+@table(
+    "kind, fine, beyond, error",
+    {
+        "parameters in bytes": (
+            CLAIM,
+            [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5116})],
+            [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5117})],
+            "spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes",
+        ),
+        "a count": (
+            CLAIM,
+            [(f"{REQUEST}/count", 1)],
+            [(f"{REQUEST}/count", -1)],
+            "spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero",
+        ),
+        "attributes": (SLICE, attributes(32), attributes(33), TOGETHER),
+        "attributes and capacities": (SLICE, attributes(20, 12), attributes(20, 13), TOGETHER),
+        "values": (SLICE, values(40, 8), values(40, 9), VALUES),
+        "values, of which one is in no list": (SLICE, [*values(47), ALONE], [*values(48), ALONE], VALUES),
+        "generation": (
+            SLICE,
+            [("spec/pool/generation", 0)],
+            [("spec/pool/generation", -1)],
+            "spec.pool.generation: Invalid value: -1: must be greater than or equal to zero",
+        ),
+        "slices of a pool": (
+            SLICE,
+            [("spec/pool/resourceSliceCount", 1)],
+            [("spec/pool/resourceSliceCount", 0)],
+            "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
+        ),
+        "overhead": (
+            SLICE,
+            [(RESOURCES, {"cpu": {"overhead": {"perPod": "0"}}})],
+            [(RESOURCES, {"cpu": {"overhead": {"perPod": "-1"}}})],
+            'spec.devices[0].nodeAllocatableResources[cpu].overhead.perPod: Invalid value: "-1": must be non-negative',
+        ),
+    },
+)
+def test_number_at_its_limit_is_taken_and_one_beyond_refused(kind: str, fine: Edits, beyond: Edits, error: str) -> None:
+    assert reported(edited(whole(kind), *fine)) == []
+    assert_reported(reported(edited(whole(kind), *beyond)), [error])
 
 
 def ranged(capacity: str, most: str) -> list[str]:
@@ -262,9 +238,7 @@ def ranged(capacity: str, most: str) -> list[str]:
 def test_numbers_that_are_counted_in_steps_fit_into_64_bits() -> None:
     at = "spec.devices[0].capacity[listed].requestPolicy.validRange.max"
     assert ranged("10E", str(2**63 - 1)) == []
-    assert ranged("10E", str(2**63)) == [
-        f'{at}: Invalid value: "{2**63}": must not be larger than 9223372036854775807',
-    ]
+    assert ranged("10E", str(2**63)) == [f'{at}: Invalid value: "{2**63}": must not be larger than 9223372036854775807']
 
 
 def test_devices_are_judged_up_to_128_and_with_taints_up_to_64() -> None:

@@ -30,9 +30,6 @@ POLICY, BINDING = yaml.safe_load_all(
 SPECS: Final = {each["kind"]: each["spec"] for each in (POLICY, BINDING)}
 
 
-# --- the expressions ------------------------------------------------------------------------------
-
-
 def _replace(text: str, old: str, new: str) -> StringType:
     return StringType(text.replace(old, new))
 
@@ -107,9 +104,6 @@ def test_user_is_named_in_the_message() -> None:
     assert 'another author than the requester, "CORP\\mila"' in evaluate(Requester("CORP\\mila"), "x")(
         validation["messageExpression"]
     )
-
-
-# --- what a cluster has of it ---------------------------------------------------------------------
 
 
 def test_package_has_the_policy_as_the_manifests_do() -> None:

@@ -17,17 +17,14 @@ from tests.properties.policies import (
     tolerations,
     value_patterns,
 )
+from tests.tables import table
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry
 from tests.unit.policy.vap.test_export import KEYS, exported, policies
 from webhook.api.meta import LabelRequirement
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TaintMatch, TolerationMatch
-from webhook.policy.vap.cel import (
-    taint_condition,
-    texts,
-    toleration_condition,
-)
+from webhook.policy.vap.cel import taint_condition, texts, toleration_condition
 
 if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
@@ -42,43 +39,39 @@ def expressions(operator: str, *values: str) -> NamespaceMatch:
     return NamespaceMatch(expressions=(LabelRequirement("tier", operator, values),))
 
 
-@pytest.mark.parametrize(
-    ("match", "name", "labels", "holds"),
-    [
-        pytest.param(NamespaceMatch(names=("ml-*", "web")), "ml-a", {}, True, id="a name"),
-        pytest.param(NamespaceMatch(names=("ml-*", "web")), "web", {}, True, id="the other name"),
-        pytest.param(NamespaceMatch(names=("ml-*", "web")), "xml-a", {}, False, id="no name"),
-        pytest.param(NamespaceMatch(("ml-*",), ("ml-prod",)), "ml-a", {}, True, id="a name but not the exception"),
-        pytest.param(NamespaceMatch(("ml-*",), ("ml-prod",)), "ml-prod", {}, False, id="the exception"),
-        pytest.param(NamespaceMatch(except_names=("ml-prod",)), "web", {}, True, id="all but the exception"),
-        pytest.param(NamespaceMatch(labels=(("tier", "a*"),)), "web", {"tier": "ab"}, True, id="a label"),
-        pytest.param(NamespaceMatch(labels=(("tier", "a*"),)), "web", {"tier": "b"}, False, id="another value"),
-        pytest.param(NamespaceMatch(labels=(("tier", "*"),)), "web", {}, False, id="the label is not there"),
-        pytest.param(NamespaceMatch(labels=(("a", "1"), ("b", "2"))), "web", {"a": "1"}, False, id="one label of two"),
-        pytest.param(expressions("In", "a", "b"), "web", {"tier": "b"}, True, id="In"),
-        pytest.param(expressions("In", "a", "b"), "web", {"tier": "c"}, False, id="In, another"),
-        pytest.param(expressions("In", "a", "b"), "web", {}, False, id="In, none"),
-        pytest.param(expressions("NotIn", "a"), "web", {"tier": "a"}, False, id="NotIn"),
-        pytest.param(expressions("NotIn", "a"), "web", {"tier": "b"}, True, id="NotIn, another"),
-        pytest.param(expressions("NotIn", "a"), "web", {}, True, id="NotIn, none"),
-        pytest.param(expressions("Exists"), "web", {"tier": ""}, True, id="Exists"),
-        pytest.param(expressions("Exists"), "web", {}, False, id="Exists, none"),
-        pytest.param(expressions("DoesNotExist"), "web", {"tier": ""}, False, id="DoesNotExist"),
-        pytest.param(expressions("DoesNotExist"), "web", {}, True, id="DoesNotExist, none"),
-        pytest.param(
+@table(
+    "match, name, labels, holds",
+    {
+        "a name": (NamespaceMatch(names=("ml-*", "web")), "ml-a", {}, True),
+        "the other name": (NamespaceMatch(names=("ml-*", "web")), "web", {}, True),
+        "no name": (NamespaceMatch(names=("ml-*", "web")), "xml-a", {}, False),
+        "a name but not the exception": (NamespaceMatch(("ml-*",), ("ml-prod",)), "ml-a", {}, True),
+        "the exception": (NamespaceMatch(("ml-*",), ("ml-prod",)), "ml-prod", {}, False),
+        "all but the exception": (NamespaceMatch(except_names=("ml-prod",)), "web", {}, True),
+        "a label": (NamespaceMatch(labels=(("tier", "a*"),)), "web", {"tier": "ab"}, True),
+        "another value": (NamespaceMatch(labels=(("tier", "a*"),)), "web", {"tier": "b"}, False),
+        "the label is not there": (NamespaceMatch(labels=(("tier", "*"),)), "web", {}, False),
+        "one label of two": (NamespaceMatch(labels=(("a", "1"), ("b", "2"))), "web", {"a": "1"}, False),
+        "In": (expressions("In", "a", "b"), "web", {"tier": "b"}, True),
+        "In, another": (expressions("In", "a", "b"), "web", {"tier": "c"}, False),
+        "In, none": (expressions("In", "a", "b"), "web", {}, False),
+        "NotIn": (expressions("NotIn", "a"), "web", {"tier": "a"}, False),
+        "NotIn, another": (expressions("NotIn", "a"), "web", {"tier": "b"}, True),
+        "NotIn, none": (expressions("NotIn", "a"), "web", {}, True),
+        "Exists": (expressions("Exists"), "web", {"tier": ""}, True),
+        "Exists, none": (expressions("Exists"), "web", {}, False),
+        "DoesNotExist": (expressions("DoesNotExist"), "web", {"tier": ""}, False),
+        "DoesNotExist, none": (expressions("DoesNotExist"), "web", {}, True),
+        "a name and a label but not the expression": (
             NamespaceMatch(("web",), labels=(("a", "1"),), expressions=(LabelRequirement("b", "Exists"),)),
             "web",
             {"a": "1"},
             False,
-            id="a name and a label but not the expression",
         ),
-    ],
+    },
 )
 def test_namespace_is_matched_in_cel_as_the_policy_says(
-    match: NamespaceMatch,
-    name: str,
-    labels: dict[str, str],
-    holds: bool,  # noqa: FBT001 -- a table's
+    match: NamespaceMatch, name: str, labels: dict[str, str], *, holds: bool
 ) -> None:
     assert in_namespace(match, name, labels) is holds
 
@@ -86,24 +79,20 @@ def test_namespace_is_matched_in_cel_as_the_policy_says(
 REQUESTERS = RequesterMatch(users=("jane", "ops-*"), groups=("ml-*",), service_accounts=("ci/*",))
 
 
-@pytest.mark.parametrize(
-    ("user", "groups", "account", "holds"),
-    [
-        pytest.param("jane", [], "", True, id="a user"),
-        pytest.param("ops-1", [], "", True, id="a user by pattern"),
-        pytest.param("joe", ["x", "ml-a"], "", True, id="a group"),
-        pytest.param("system:serviceaccount:ci:runner", [], "ci/runner", True, id="a service account"),
-        pytest.param("joe", ["x"], "", False, id="none of them"),
-        pytest.param("system:serviceaccount:cd:runner", [], "cd/runner", False, id="another service account"),
-    ],
+@table(
+    "user, groups, account, holds",
+    {
+        "a user": ("jane", [], "", True),
+        "a user by pattern": ("ops-1", [], "", True),
+        "a group": ("joe", ["x", "ml-a"], "", True),
+        "a service account": ("system:serviceaccount:ci:runner", [], "ci/runner", True),
+        "none of them": ("joe", ["x"], "", False),
+        "another service account": ("system:serviceaccount:cd:runner", [], "cd/runner", False),
+    },
 )
 @pytest.mark.parametrize("generated", [False, True])
 def test_requester_is_matched_in_cel_by_any_of_the_lists(
-    user: str,
-    groups: list[str],
-    account: str,
-    holds: bool,  # noqa: FBT001 -- a table's
-    generated: bool,  # noqa: FBT001 -- a parameter
+    user: str, groups: list[str], account: str, *, holds: bool, generated: bool
 ) -> None:
     """Of a claim made from a template the author is unknown: what allows allows it, and what refuses does not."""
     variables = {"account": account, "generated": generated}
@@ -119,22 +108,20 @@ def test_requester_is_matched_in_cel_by_any_of_the_lists(
     assert holds_if(allowing=False, with_generated=True) is (holds and not generated)
 
 
-@pytest.mark.parametrize(
-    ("match", "asked", "holds"),
-    [
-        pytest.param(Match(device_classes=("gpu-*",)), {"deviceClassName": "gpu-a"}, True, id="the class"),
-        pytest.param(Match(device_classes=("gpu-*",)), {"deviceClassName": "nic"}, False, id="another class"),
-        pytest.param(Match(admin_access=True), {"adminAccess": True}, True, id="admin access"),
-        pytest.param(Match(admin_access=True), {"adminAccess": False}, False, id="no admin access, where it should"),
-        pytest.param(Match(admin_access=True), {}, False, id="none given, where it should"),
-        pytest.param(Match(admin_access=False), {"adminAccess": True}, False, id="admin access, where it should not"),
-        pytest.param(Match(admin_access=False), {}, True, id="none given, where it should not"),
-        pytest.param(
-            Match(device_classes=("gpu",), admin_access=True), {"deviceClassName": "gpu"}, False, id="one of the two"
-        ),
-    ],
+@table(
+    "match, asked, holds",
+    {
+        "the class": (Match(device_classes=("gpu-*",)), {"deviceClassName": "gpu-a"}, True),
+        "another class": (Match(device_classes=("gpu-*",)), {"deviceClassName": "nic"}, False),
+        "admin access": (Match(admin_access=True), {"adminAccess": True}, True),
+        "no admin access, where it should": (Match(admin_access=True), {"adminAccess": False}, False),
+        "none given, where it should": (Match(admin_access=True), {}, False),
+        "admin access, where it should not": (Match(admin_access=False), {"adminAccess": True}, False),
+        "none given, where it should not": (Match(admin_access=False), {}, True),
+        "one of the two": (Match(device_classes=("gpu",), admin_access=True), {"deviceClassName": "gpu"}, False),
+    },
 )
-def test_request_is_matched_in_cel_as_the_policy_says(match: Match, asked: Any, holds: bool) -> None:  # noqa: FBT001 -- a table's
+def test_request_is_matched_in_cel_as_the_policy_says(match: Match, asked: Any, *, holds: bool) -> None:
     whole = toleration_condition(match, allowing=False, with_generated=False).whole
     assert evaluated(whole, asked=asked) is holds
 
@@ -197,10 +184,7 @@ def test_name_is_text_in_an_export_whatever_it_looks_like(name: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.booleans(), refused_taints, allowed_taints, tolerations)
 def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
-    allowing: bool,  # noqa: FBT001 -- drawn
-    refused: TolerationMatch,
-    allowed: TolerationMatch,
-    toleration: DeviceToleration,
+    *, allowing: bool, refused: TolerationMatch, allowed: TolerationMatch, toleration: DeviceToleration
 ) -> None:
     match = allowed if allowing else refused
     compiled = TolerationMatcher(match)
@@ -223,24 +207,21 @@ def test_single_condition_on_tolerations_needs_no_brackets() -> None:
 
 
 @pytest.mark.parametrize("allowing", [False, True])
-@pytest.mark.parametrize(
-    ("match", "taint", "holds"),
-    [
-        pytest.param(TaintMatch(("a/*",)), {"key": "a/x"}, True, id="the key"),
-        pytest.param(TaintMatch(("a/*",)), {"key": "b/x", "value": "v"}, False, id="another key"),
-        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "v1"}, True, id="the value"),
-        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "w"}, False, id="another value"),
-        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x"}, False, id="no value, where it needs one"),
-        pytest.param(TaintMatch((), ("v*", "")), {"key": "a/x"}, True, id="no value, which is an empty one"),
-        pytest.param(TaintMatch((), ("",)), {"key": "a/x", "value": "v"}, False, id="a value, where it has none"),
-        pytest.param(TaintMatch(("a/*",), ("v",)), {"key": "a/x", "value": "w"}, False, id="one of the two"),
-    ],
+@table(
+    "match, taint, holds",
+    {
+        "the key": (TaintMatch(("a/*",)), {"key": "a/x"}, True),
+        "another key": (TaintMatch(("a/*",)), {"key": "b/x", "value": "v"}, False),
+        "the value": (TaintMatch((), ("v*",)), {"key": "a/x", "value": "v1"}, True),
+        "another value": (TaintMatch((), ("v*",)), {"key": "a/x", "value": "w"}, False),
+        "no value, where it needs one": (TaintMatch((), ("v*",)), {"key": "a/x"}, False),
+        "no value, which is an empty one": (TaintMatch((), ("v*", "")), {"key": "a/x"}, True),
+        "a value, where it has none": (TaintMatch((), ("",)), {"key": "a/x", "value": "v"}, False),
+        "one of the two": (TaintMatch(("a/*",), ("v",)), {"key": "a/x", "value": "w"}, False),
+    },
 )
 def test_taint_is_matched_in_cel_by_key_and_value(
-    match: TaintMatch,
-    taint: Any,
-    holds: bool,  # noqa: FBT001 -- a table's
-    allowing: bool,  # noqa: FBT001 -- a parameter
+    match: TaintMatch, taint: Any, *, holds: bool, allowing: bool
 ) -> None:
     whole = taint_condition(Match(taints=match), allowing=allowing).whole
     assert evaluated(whole, variables={"selector": {}, "evict": False}, object={"spec": {"taint": taint}}) is holds

@@ -130,7 +130,7 @@ def test_what_costs_too_much_does_not_hide_what_follows() -> None:
 
 
 @pytest.mark.parametrize(("times", "unbounded"), [(TOLERATIONS_MOST, True), (TOLERATIONS_MOST - 1, False)])
-def test_tolerations_are_unbounded_where_their_lists_are(times: int, unbounded: bool) -> None:  # noqa: FBT001 -- a table's
+def test_tolerations_are_unbounded_where_their_lists_are(times: int, *, unbounded: bool) -> None:
     asked = Validation("r", "a", "no", times)
     assert made(asked).unbounded == frozenset()
     assert (made(asked, documented=PolicyMode.WARN).unbounded == {"r"}) is unbounded

@@ -60,33 +60,28 @@ def guarded(
         ({"oldRank": 2, "oldWide": False}, False),
     ],
 )
-def test_a_rule_without_selector_is_refused_where_it_begins_to_act(variables: Any, passes: bool) -> None:  # noqa: FBT001 -- a table's column
+def test_a_rule_without_selector_is_refused_where_it_begins_to_act(variables: Any, *, passes: bool) -> None:
     assert guarded(Policy(), **variables) == [passes]
 
 
 @pytest.mark.parametrize(
     ("annotations", "passes"),
-    [
-        ({}, False),
-        ({"other": "x"}, False),
-        ({CONFIRM_IMPACT: ""}, False),
-        ({CONFIRM_IMPACT: "v1.x"}, True),
-    ],
+    [({}, False), ({"other": "x"}, False), ({CONFIRM_IMPACT: ""}, False), ({CONFIRM_IMPACT: "v1.x"}, True)],
 )
-def test_a_rule_with_any_code_is_left_to_the_webhook(annotations: Any, passes: bool) -> None:  # noqa: FBT001 -- a table's column
+def test_a_rule_with_any_code_is_left_to_the_webhook(annotations: Any, *, passes: bool) -> None:
     assert guarded(Policy(), annotations=annotations) == [passes]
 
 
 @pytest.mark.parametrize(
     ("groups", "passes"), [(None, False), ([], False), (["dev"], False), (["dev", "sre"], True), (["oncall"], True)]
 )
-def test_who_may_break_the_glass_is_not_refused(groups: list[str] | None, passes: bool) -> None:  # noqa: FBT001 -- a table's column
+def test_who_may_break_the_glass_is_not_refused(groups: list[str] | None, *, passes: bool) -> None:
     assert guarded(Policy(impact=ONCALL), groups=groups) == [passes]
     assert guarded(Policy(), groups=groups) == [False]
 
 
 @pytest.mark.parametrize(("rank", "passes"), [(0, True), (1, True), (2, False)])
-def test_two_steps_refuse_only_what_evicts_from_the_first(rank: int, passes: bool) -> None:  # noqa: FBT001 -- a table's column
+def test_two_steps_refuse_only_what_evicts_from_the_first(rank: int, *, passes: bool) -> None:
     assert guarded(Policy(impact=TWO_STEPS), wide=False, rank=rank) == [True, passes]
 
 

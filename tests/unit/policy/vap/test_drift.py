@@ -34,9 +34,6 @@ def states(wanted: Any, there: Stored) -> dict[str, str]:
     }
 
 
-# --- comparing ----------------------------------------------------------------------------------
-
-
 def test_what_is_equal_is_in_sync() -> None:
     assert {each.state for each in compare(OBJECTS, stored(*OBJECTS))} == {FallbackState.IN_SYNC}
 
@@ -65,9 +62,6 @@ def test_what_somebody_has_added_is_a_difference_too(extra: Json) -> None:
     there = stored(*OBJECTS)
     there[key_of(OBJECTS[0])].spec.update(extra)  # type: ignore[attr-defined]
     assert states(OBJECTS, there) == {OBJECTS[0]["metadata"]["name"]: "changed"}
-
-
-# --- files --------------------------------------------------------------------------------------
 
 
 def test_files_have_names_that_the_api_does_not_give() -> None:
