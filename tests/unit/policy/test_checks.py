@@ -15,6 +15,17 @@ TRUST = (
     "may only rely on labels that namespace admins cannot set; if that holds for this one, "
     'add "tier" to trustedNamespaceLabels'
 )
+NO_EXECUTE_ONLY = "only NoExecute is tolerated for a time, and effects leaves it out"
+NO_LABELS = (
+    "compilation failed: unknown field namespace.labels; known are name "
+    "(rules that allow may only use trusted labels: use match.namespaces.labels)"
+)
+NEEDS_VALUES = "Required value: must have an entry for operator In"
+ALLOWS = "the rule allows; exceptions are to rules that deny, warn or audit"
+NO_TIME = 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
+EXISTS = 'must be "Exists" when key is empty'
+FIELDS = "namespaces, priority, podLabels and deviceClasses"
+WHOM = "requesters and taints"
 RULES = [make_entry("a"), make_entry("b", "allow"), make_entry("whole", subject="request")]
 TAINT_RULES = [make_entry("t", match={"evict": True})]
 
@@ -48,12 +59,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
         ),
         "seconds of another effect": (
             {"rules": [make_entry(match={"tolerations": {"effects": ["NoSchedule"], "seconds": {"above": 1}}})]},
-            [
-                (
-                    "rules[0].match.tolerations.seconds: Forbidden: "
-                    "only NoExecute is tolerated for a time, and effects leaves it out"
-                )
-            ],
+            [f"rules[0].match.tolerations.seconds: Forbidden: {NO_EXECUTE_ONLY}"],
         ),
         "tolerations of a request rule": (
             {"rules": [make_entry(subject="request", match={"tolerations": {"keys": ["k"]}})]},
@@ -74,13 +80,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
         ),
         "likewise in an expression": (
             {"rules": [make_entry(action="allow", match={"when": 'namespace.labels.tier == "x"'})]},
-            [
-                (
-                    'rules[0].match.when: Invalid value: "namespace.labels.tier == \\"x\\"": compilation failed: '
-                    "unknown field namespace.labels; known are name "
-                    "(rules that allow may only use trusted labels: use match.namespaces.labels)"
-                )
-            ],
+            [f'rules[0].match.when: Invalid value: "namespace.labels.tier == \\"x\\"": {NO_LABELS}'],
         ),
         "rules that refuse may look at any label": ({"rules": [make_entry(match=LABEL)]}, []),
         "a label that is trusted": (
@@ -103,10 +103,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 ]
             },
             [
-                (
-                    "rules[0].match.namespaces.matchExpressions[0].values: Required value: "
-                    "must have an entry for operator In"
-                ),
+                f"rules[0].match.namespaces.matchExpressions[0].values: {NEEDS_VALUES}",
                 "rules[0].match.namespaces.matchExpressions[1].values: Forbidden: must be empty for operator Exists",
             ],
         ),
@@ -114,10 +111,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
             {"rules": RULES, "exceptions": [make_exception(rules=["a", "whol", "b"])]},
             [
                 'exceptions[0].rules[1]: Invalid value: "whol": there is no such rule, did you mean "whole"?',
-                (
-                    'exceptions[0].rules[2]: Invalid value: "b": '
-                    "the rule allows; exceptions are to rules that deny, warn or audit"
-                ),
+                f'exceptions[0].rules[2]: Invalid value: "b": {ALLOWS}',
             ],
         ),
         "fields that one of the rules is not asked about": (
@@ -163,12 +157,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
         ),
         "a time that is none": (
             {"default": "deny", "exceptions": [make_exception(expiresAt="tomorrow")]},
-            [
-                (
-                    'exceptions[0].expiresAt: Invalid value: "tomorrow": '
-                    'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
-                )
-            ],
+            [f'exceptions[0].expiresAt: Invalid value: "tomorrow": {NO_TIME}'],
         ),
         "tolerations that a server would refuse": (
             {
@@ -179,39 +168,27 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
             },
             [
                 'defaultTolerations[0].tolerations[0].value: Invalid value: "v": must be empty for operator `Exists`',
-                (
-                    'defaultTolerations[1].tolerations[0].operator: Invalid value: "Equal": '
-                    'must be "Exists" when key is empty'
-                ),
+                f'defaultTolerations[1].tolerations[0].operator: Invalid value: "Equal": {EXISTS}',
             ],
         ),
         "impact": (
             {"impact": {"limits": [{"pods": 1}, {"taints": {"keys": ["k"]}}], "window": "9999h"}},
             [
                 'impact.window: Invalid value: "9999h": must be at most 8784h (366 days)',
-                (
-                    "impact.limits[0]: Forbidden: "
-                    "only the last entry may be without requesters and taints: it matches everything"
-                ),
-                (
-                    "impact.limits[1]: Forbidden: the last entry must be without requesters and taints: "
-                    "it is for all others"
-                ),
+                f"impact.limits[0]: Forbidden: only the last entry may be without {WHOM}: it matches everything",
+                f"impact.limits[1]: Forbidden: the last entry must be without {WHOM}: it is for all others",
             ],
         ),
         "eviction": (
             {"eviction": [{"priority": {"atMost": 0}, "perOwnerUnavailable": "0%"}]},
             [
                 'eviction[0].perOwnerUnavailable: Invalid value: "0%": must be greater than 0%',
-                (
-                    "eviction[0]: Forbidden: the last entry must be without namespaces, priority, podLabels and "
-                    "deviceClasses: it is for all others"
-                ),
+                f"eviction[0]: Forbidden: the last entry must be without {FIELDS}: it is for all others",
             ],
         ),
         "labels of pods": (
             {"eviction": [{"podLabels": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, {}]},
-            ["eviction[0].podLabels.matchExpressions[0].values: Required value: must have an entry for operator In"],
+            [f"eviction[0].podLabels.matchExpressions[0].values: {NEEDS_VALUES}"],
         ),
         "windows of no hour and no zone": (
             {
@@ -239,14 +216,8 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
         "gangs match nothing, labels do": (
             {"eviction": [{"gangLabels": ["a"], "gang": "owner"}, {"podLabels": {"labels": {"a": "b"}}}]},
             [
-                (
-                    "eviction[0]: Forbidden: only the last entry may be without namespaces, priority, podLabels and "
-                    "deviceClasses: it matches everything"
-                ),
-                (
-                    "eviction[1]: Forbidden: the last entry must be without namespaces, priority, podLabels and "
-                    "deviceClasses: it is for all others"
-                ),
+                f"eviction[0]: Forbidden: only the last entry may be without {FIELDS}: it matches everything",
+                f"eviction[1]: Forbidden: the last entry must be without {FIELDS}: it is for all others",
             ],
         ),
     },

@@ -155,7 +155,98 @@ def test_a_policy_may_stand_in_the_suite() -> None:
     assert suite_of(make_suite(policy={"kind": "x"})).policy == {"kind": "x"}
 
 
-WRONG = {
+OF_A_CASE: dict[str, tuple[Any, str]] = {
+    "unknown field of a case": ({"user": "x"}, "user: Forbidden: unknown field"),
+    "unknown field of expect": (
+        {"expect": {"decision": "denied", "rule": "a"}},
+        "expect.rule: Forbidden: unknown field",
+    ),
+    "unknown field of a toleration": (
+        {"expect": {"decision": "denied", "defaulted": [{"seconds": 3}]}},
+        "expect.defaulted[0].seconds: Forbidden: unknown field",
+    ),
+    "a case without name": ({"name": None}, "name: Required value"),
+    "neither object nor file": ({"object": None}, "object: Required value: either object"),
+    "object and file": ({"file": "x"}, "object: Required value: either object or file"),
+    "an object of another type": ({"object": [1]}, "object: Invalid value"),
+    "an update without old object": ({"operation": "UPDATE"}, "oldObject: Required value: must be given for UPDATE"),
+    "a creation with old object": (
+        {"operation": "CREATE", "oldObject": OBJECT},
+        "oldObject: Required value: has a meaning for UPDATE only",
+    ),
+    "another operation": ({"operation": "DELETE"}, 'operation: Unsupported value: "DELETE"'),
+    "nobody asks": ({"requester": None}, "requester: Required value: must be given here or"),
+    "a requester without name": (
+        {"requester": {"groups": []}},
+        "requester.username: Required value: either username or serviceAccount",
+    ),
+    "a requester with two names": (
+        {"requester": {"username": "a", "serviceAccount": "a/b"}},
+        "requester.username: Required value: either username or serviceAccount",
+    ),
+    "an account without namespace": (
+        {"requester": {"serviceAccount": "runner"}},
+        'requester.serviceAccount: Invalid value: "runner": must be namespace/name',
+    ),
+    "an account with an empty namespace": (
+        {"requester": {"serviceAccount": "/runner"}},
+        'requester.serviceAccount: Invalid value: "/runner": must be namespace/name',
+    ),
+    "an account without name": (
+        {"requester": {"serviceAccount": "ci/"}},
+        'requester.serviceAccount: Invalid value: "ci/": must be namespace/name',
+    ),
+    "an account of three parts": (
+        {"requester": {"serviceAccount": "ci/runner/x"}},
+        'requester.serviceAccount: Invalid value: "ci/runner/x": must be namespace/name',
+    ),
+    "no expectation": ({"expect": None}, "expect: Required value"),
+    "no decision": ({"expect": {}}, 'expect.decision: Unsupported value: ""'),
+    "another decision": (
+        {"expect": {"decision": "no"}},
+        'expect.decision: Unsupported value: "no": supported values: "allowed", "denied", "warned"',
+    ),
+    "a time that is none": ({"time": "noon"}, 'time: Invalid value: "noon"'),
+    "an impact of nothing": (
+        {"expect": {"decision": "denied", "impact": {"pods": 1}}},
+        "expect.impact: Forbidden: needs an inventory in the suite",
+    ),
+    "reasons without inventory": (
+        {"expect": {"decision": "denied", "reasons": []}},
+        "expect.reasons: Forbidden: needs an inventory in the suite",
+    ),
+    "softening without inventory": (
+        {"expect": {"decision": "warned", "softened": False}},
+        "expect.softened: Forbidden: needs an inventory in the suite",
+    ),
+    "rules before without inventory": ({"before": [make_step()]}, "before: Forbidden: needs an inventory in the suite"),
+    "a figure that is none": (
+        {"expect": {"decision": "denied", "impact": {"nodes": 1}}},
+        "expect.impact.nodes: Forbidden: unknown field; known are claims, devices, namespaces, pods",
+    ),
+    "a figure below nothing": (
+        {"expect": {"decision": "denied", "impact": {"pods": -1}}},
+        "expect.impact.pods: Invalid value: -1: must be 0 or more",
+    ),
+}
+OF_A_STEP: dict[str, tuple[Any, str]] = {
+    "a rule before at no time": (
+        {"secondsAgo": None},
+        "secondsAgo: Required value: seconds before the time of the case",
+    ),
+    "a rule before that comes after": (
+        {"secondsAgo": -1},
+        "secondsAgo: Invalid value: -1: must be between 0 and 604800 (a week)",
+    ),
+    "a rule before of another age": ({"secondsAgo": 604801}, "secondsAgo: Invalid value: 604801: must be between"),
+    "a rule before without object": ({"object": None}, "object: Required value: either object or file must be given"),
+    "a rule before that nobody sends": (
+        {"requester": None},
+        "requester: Required value: must be given here or in defaults",
+    ),
+    "an unknown field of a rule before": ({"expect": {}}, "expect: Forbidden: unknown field"),
+}
+WRONG: dict[str, tuple[Any, str]] = {
     "no object": ([], "Invalid value"),
     "another version": (make_suite(apiVersion="v1"), 'apiVersion: Unsupported value: "v1"'),
     "no policy": (make_suite(policy=None), "policy: Required value: the name of a file, or the policy itself"),
@@ -163,62 +254,8 @@ WRONG = {
     "a policy of another type": (make_suite(policy=3), "policy: Required value"),
     "no cases": (make_suite(cases=[]), "cases: Required value: must have at least one entry"),
     "unknown field": (make_suite(defaultz={}), "defaultz: Forbidden: unknown field; known are apiVersion"),
-    "unknown field of a case": (make_suite(make_case(user="x")), "cases[0].user: Forbidden: unknown field"),
-    "unknown field of expect": (
-        make_suite(make_case(expect={"decision": "denied", "rule": "a"})),
-        "cases[0].expect.rule: Forbidden: unknown field",
-    ),
-    "unknown field of a toleration": (
-        make_suite(make_case(expect={"decision": "denied", "defaulted": [{"seconds": 3}]})),
-        "cases[0].expect.defaulted[0].seconds: Forbidden: unknown field",
-    ),
     "unknown field of a namespace": (make_suite(namespaces={"a": {"label": {}}}), "namespaces[a].label: Forbidden"),
-    "a case without name": (make_suite(make_case(name=None)), "cases[0].name: Required value"),
     "a name twice": (make_suite(make_case(), make_case()), 'cases[1].name: Duplicate value: "one"'),
-    "neither object nor file": (make_suite(make_case(object=None)), "cases[0].object: Required value: either object"),
-    "object and file": (make_suite(make_case(file="x")), "cases[0].object: Required value: either object or file"),
-    "an object of another type": (make_suite(make_case(object=[1])), "cases[0].object: Invalid value"),
-    "an update without old object": (
-        make_suite(make_case(operation="UPDATE")),
-        "cases[0].oldObject: Required value: must be given for UPDATE",
-    ),
-    "a creation with old object": (
-        make_suite(make_case(operation="CREATE", oldObject=OBJECT)),
-        "cases[0].oldObject: Required value: has a meaning for UPDATE only",
-    ),
-    "another operation": (make_suite(make_case(operation="DELETE")), 'cases[0].operation: Unsupported value: "DELETE"'),
-    "nobody asks": (make_suite(make_case(requester=None)), "cases[0].requester: Required value: must be given here or"),
-    "a requester without name": (
-        make_suite(make_case(requester={"groups": []})),
-        "cases[0].requester.username: Required value: either username or serviceAccount",
-    ),
-    "a requester with two names": (
-        make_suite(make_case(requester={"username": "a", "serviceAccount": "a/b"})),
-        "cases[0].requester.username: Required value: either username or serviceAccount",
-    ),
-    "an account without namespace": (
-        make_suite(make_case(requester={"serviceAccount": "runner"})),
-        'cases[0].requester.serviceAccount: Invalid value: "runner": must be namespace/name',
-    ),
-    "an account with an empty namespace": (
-        make_suite(make_case(requester={"serviceAccount": "/runner"})),
-        'cases[0].requester.serviceAccount: Invalid value: "/runner": must be namespace/name',
-    ),
-    "an account without name": (
-        make_suite(make_case(requester={"serviceAccount": "ci/"})),
-        'cases[0].requester.serviceAccount: Invalid value: "ci/": must be namespace/name',
-    ),
-    "an account of three parts": (
-        make_suite(make_case(requester={"serviceAccount": "ci/runner/x"})),
-        'cases[0].requester.serviceAccount: Invalid value: "ci/runner/x": must be namespace/name',
-    ),
-    "no expectation": (make_suite(make_case(expect=None)), "cases[0].expect: Required value"),
-    "no decision": (make_suite(make_case(expect={})), 'cases[0].expect.decision: Unsupported value: ""'),
-    "another decision": (
-        make_suite(make_case(expect={"decision": "no"})),
-        'cases[0].expect.decision: Unsupported value: "no": supported values: "allowed", "denied", "warned"',
-    ),
-    "a time that is none": (make_suite(make_case(time="noon")), 'cases[0].time: Invalid value: "noon"'),
     "an inventory of nothing": (
         make_suite(inventory={"objects": []}, defaults={"time": NOW_TEXT}),
         "inventory.objects: Required value: objects or files must be given",
@@ -233,59 +270,16 @@ WRONG = {
         make_suite(inventory={"files": ["dump"]}),
         "cases[0].time: Required value: must be given here or in defaults: an impact depends on it",
     ),
-    "an impact of nothing": (
-        make_suite(make_case(expect={"decision": "denied", "impact": {"pods": 1}})),
-        "cases[0].expect.impact: Forbidden: needs an inventory in the suite",
-    ),
-    "reasons without inventory": (
-        make_suite(make_case(expect={"decision": "denied", "reasons": []})),
-        "cases[0].expect.reasons: Forbidden: needs an inventory in the suite",
-    ),
-    "softening without inventory": (
-        make_suite(make_case(expect={"decision": "warned", "softened": False})),
-        "cases[0].expect.softened: Forbidden: needs an inventory in the suite",
-    ),
-    "rules before without inventory": (
-        make_suite(make_case(before=[make_step()])),
-        "cases[0].before: Forbidden: needs an inventory in the suite",
-    ),
-    "a figure that is none": (
-        make_suite(make_case(expect={"decision": "denied", "impact": {"nodes": 1}})),
-        "cases[0].expect.impact.nodes: Forbidden: unknown field; known are claims, devices, namespaces, pods",
-    ),
-    "a figure below nothing": (
-        make_suite(make_case(expect={"decision": "denied", "impact": {"pods": -1}})),
-        "cases[0].expect.impact.pods: Invalid value: -1: must be 0 or more",
-    ),
-    "a rule before at no time": (
-        with_steps(make_step(secondsAgo=None)),
-        "cases[0].before[0].secondsAgo: Required value: seconds before the time of the case",
-    ),
-    "a rule before that comes after": (
-        with_steps(make_step(secondsAgo=-1)),
-        "cases[0].before[0].secondsAgo: Invalid value: -1: must be between 0 and 604800 (a week)",
-    ),
-    "a rule before of another age": (
-        with_steps(make_step(secondsAgo=604801)),
-        "cases[0].before[0].secondsAgo: Invalid value: 604801: must be between",
-    ),
     "rules before out of order": (
         with_steps(make_step(secondsAgo=1), make_step(secondsAgo=2)),
         "cases[0].before[1].secondsAgo: Invalid value: 2: must not be more than that of the entry before",
     ),
-    "a rule before without object": (
-        with_steps(make_step(object=None)),
-        "cases[0].before[0].object: Required value: either object or file must be given",
-    ),
-    "a rule before that nobody sends": (
-        with_steps(make_step(requester=None)),
-        "cases[0].before[0].requester: Required value: must be given here or in defaults",
-    ),
-    "an unknown field of a rule before": (
-        with_steps(make_step(expect={})),
-        "cases[0].before[0].expect: Forbidden: unknown field",
-    ),
     "drivers of another type": (make_suite(deviceClasses={"a": "b"}), 'deviceClasses.a: Invalid value: "b"'),
+    **{name: (make_suite(make_case(**fields)), f"cases[0].{error}") for name, (fields, error) in OF_A_CASE.items()},
+    **{
+        name: (with_steps(make_step(**fields)), f"cases[0].before[0].{error}")
+        for name, (fields, error) in OF_A_STEP.items()
+    },
 }
 
 
