@@ -109,6 +109,7 @@ def test_unknown_resource_is_allowed_with_a_warning() -> None:
     assert mutated(BROKEN, resource=resource) == ALLOWED
 
 
+NO_METADATA: tuple[Any, ...] = (None, [], "x")
 DELETED = make_meta("unhealthy-gpu", deletionTimestamp=NOW_TEXT, finalizers=["a/b"], resourceVersion="7")
 UNTIMED = make_slice([make_device(taints=[{}])])
 
@@ -143,7 +144,7 @@ def test_status_is_never_mutated() -> None:
         "it is stored in another form": make_rule(meta=DELETED),
         "it is new": None,
         "the stored one is not being deleted": make_rule(resource_version="7"),
-        **{f"the stored metadata is {each!r}": make_rule() | {"metadata": each} for each in (None, [], "x")},
+        **{f"the stored metadata is {each!r}": make_rule() | {"metadata": each} for each in NO_METADATA},
     },
 )
 def test_spec_that_is_new_is_judged_though_the_object_says_that_it_is_being_deleted(stored: Any) -> None:
@@ -154,29 +155,18 @@ def test_spec_that_is_new_is_judged_though_the_object_says_that_it_is_being_dele
 # --- crafted requests ---------------------------------------------------------------------------
 
 
+NO_OBJECT = "request.object: Required value: must be the object that is created or updated"
+ANOTHER = "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says"
+
+
 @table(
     "changes, problem",
     {
-        "no object": (
-            {"object": None},
-            "request.object: Required value: must be the object that is created or updated",
-        ),
-        "a list for an object": (
-            {"object": []},
-            "request.object: Required value: must be the object that is created or updated",
-        ),
-        "an object of another kind": (
-            {"object": make_claim()},
-            "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says",
-        ),
-        "an object of another version": (
-            {"object": make_rule(version="v1alpha3")},
-            "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says",
-        ),
-        "an object of no kind": (
-            {"object": {"metadata": {}}},
-            "request.object: Invalid value: must be resource.k8s.io/v1 DeviceTaintRule, as request.resource says",
-        ),
+        "no object": ({"object": None}, NO_OBJECT),
+        "a list for an object": ({"object": []}, NO_OBJECT),
+        "an object of another kind": ({"object": make_claim()}, ANOTHER),
+        "an object of another version": ({"object": make_rule(version="v1alpha3")}, ANOTHER),
+        "an object of no kind": ({"object": {"metadata": {}}}, ANOTHER),
         "a fault of the envelope": ({"resource": 7}, "request.resource: Invalid value: must be an object"),
         "several faults": (
             {"operation": 7, "name": 7},

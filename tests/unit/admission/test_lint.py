@@ -54,6 +54,7 @@ SECOND = "spec.devices.requests[0].exactly.tolerations[1]"
 NO_EFFECT = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
 RESERVED_KEY = "taints of nodes are tolerated in the pod, not in a claim"
 NO_TIME = "gives no time: the pod is evicted at once, as if the entry were not there"
+OVERFLOWS = "overflows in the in-tree controller, which may evict at once; at most 9223372036, or omit it"
 A = make_toleration("x.io/a")
 
 
@@ -95,12 +96,7 @@ A = make_toleration("x.io/a")
         "DT019: a key that only the taint can change": ([make_toleration("unhealthy")], []),
         "DT009: more seconds than nanoseconds in 64 bits": (
             [make_toleration(effect="NoExecute", seconds=MAX_SECONDS + 1)],
-            [
-                (
-                    f"DT009 {AT}.tolerationSeconds: overflows in the in-tree controller, which may evict at "
-                    "once; at most 9223372036, or omit it"
-                )
-            ],
+            [f"DT009 {AT}.tolerationSeconds: {OVERFLOWS}"],
         ),
         **{
             f"DT010: {seconds} seconds": (
@@ -169,6 +165,10 @@ NO_DOMAIN = "has no domain and may clash with others; put one of yours before it
 RESERVED = "which is reserved for Kubernetes itself; use a domain of yours"
 NO_SELECTOR = "is missing: the rule evicts no pod, but servers before 1.37.1 allocate no device while it exists"
 FUTURE = "is in the future: evictions wait until then"
+OVER = "tolerationSeconds up to that are already over, and those pods are evicted at once"
+UPPER_CASE = "has upper case, which drivers' names should not have; the match is exact"
+UNKNOWN_FIELD = "is not known here: what it selects cannot be judged and counts as every device"
+LEAVES_EMPTY = ", which leaves an empty selector: every device; use driver, pool, device"
 DROPPED = "is dropped by every released server; on a rule use annotation devicetaint.io"
 KNOWN = ", ".join(sorted(name.partition("/")[2] for name in RULE_ANNOTATIONS))
 
@@ -187,12 +187,7 @@ KNOWN = ", ".join(sorted(name.partition("/")[2] for name in RULE_ANNOTATIONS))
         "DT007: clocks differ by a minute": (make_taint(time_added=ago(-60)), []),
         "DT008: a time past": (
             make_taint(effect="NoExecute", time_added=ago(3600)),
-            [
-                (
-                    "DT008 spec.taint.timeAdded: is 3600 s in the past: tolerationSeconds up to that are already over, "
-                    "and those pods are evicted at once"
-                )
-            ],
+            [f"DT008 spec.taint.timeAdded: is 3600 s in the past: {OVER}"],
         ),
         "DT008: clocks differ by a minute": (make_taint(effect="NoExecute", time_added=ago(60)), []),
         "DT008: without eviction it does not matter": (make_taint(time_added=ago(3600)), []),
@@ -226,23 +221,9 @@ def test_advice_on_the_taint_of_a_rule(taint: Any, expected: list[str]) -> None:
         "DT014: upper case in the driver": (
             {"driver": "GPU.example.com"},
             "NoSchedule",
-            [
-                (
-                    "DT014 spec.deviceSelector.driver: has upper case, which drivers' names should not have; "
-                    "the match is exact"
-                )
-            ],
+            [f"DT014 spec.deviceSelector.driver: {UPPER_CASE}"],
         ),
-        "DT015: an unknown field": (
-            {"all": True},
-            "NoSchedule",
-            [
-                (
-                    "DT015 spec.deviceSelector.all: is not known here: what it selects cannot be judged and counts as "
-                    "every device"
-                )
-            ],
-        ),
+        "DT015: an unknown field": ({"all": True}, "NoSchedule", [f"DT015 spec.deviceSelector.all: {UNKNOWN_FIELD}"]),
         "DT016: a retired field beside others": (
             {"deviceClassName": "a", "pool": "b"},
             "NoSchedule",
@@ -251,12 +232,7 @@ def test_advice_on_the_taint_of_a_rule(taint: Any, expected: list[str]) -> None:
         "DT016: a retired field alone": (
             {"selectors": [{"cel": {"expression": "true"}}]},
             "NoSchedule",
-            [
-                (
-                    "DT016 spec.deviceSelector.selectors: is dropped by servers from 1.35 on, which leaves an empty "
-                    "selector: every device; use driver, pool, device"
-                )
-            ],
+            [f"DT016 spec.deviceSelector.selectors: is dropped by servers from 1.35 on{LEAVES_EMPTY}"],
         ),
         "no selectors": ({"selectors": []}, "NoSchedule", [f"DT011 spec.deviceSelector: {EVERY_DEVICE}"]),
     },

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory, InventoryObject
 
 A_TEXT = "v1 devices=1 claims=1 pods=1 namespaces=1 of=aaaaaaaaaaaaaaaa"
+NOT_ITS_HARDWARE = "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one"
+NO_DEVICE = "spec.deviceSelector: must name a driver, a pool and a device"
+NO_RULE = "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID"
 
 
 def hardware_objects(**options: Any) -> list[InventoryObject]:
@@ -73,66 +76,34 @@ def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
 @table(
     "rule, cluster, fault",
     {
-        "other hardware": (
-            sibling("gpu-1"),
-            hardware(),
-            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
-        ),
-        "no such device": (
-            sibling("mig-9"),
-            hardware(),
-            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
-        ),
+        "other hardware": (sibling("gpu-1"), hardware(), NOT_ITS_HARDWARE),
+        "no such device": (sibling("mig-9"), hardware(), NOT_ITS_HARDWARE),
         "another pool": (
             sibling(),
             hardware(selector={"driver": DRIVER, "pool": "node-7", "device": "gpu-0"}),
-            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
+            NOT_ITS_HARDWARE,
         ),
         "another driver": (
             sibling(),
             hardware(selector={"driver": "other.example.com", "device": "gpu-0"}),
-            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
+            NOT_ITS_HARDWARE,
         ),
-        "a whole pool": (
-            sibling(selector={"driver": DRIVER, "pool": "node-0"}),
-            hardware(),
-            "spec.deviceSelector: must name a driver, a pool and a device",
-        ),
-        "any pool": (
-            sibling(selector={"driver": DRIVER, "device": "mig-0"}),
-            hardware(),
-            "spec.deviceSelector: must name a driver, a pool and a device",
-        ),
-        "any driver": (
-            sibling(selector={"pool": "node-0", "device": "mig-0"}),
-            hardware(),
-            "spec.deviceSelector: must name a driver, a pool and a device",
-        ),
+        "a whole pool": (sibling(selector={"driver": DRIVER, "pool": "node-0"}), hardware(), NO_DEVICE),
+        "any pool": (sibling(selector={"driver": DRIVER, "device": "mig-0"}), hardware(), NO_DEVICE),
+        "any driver": (sibling(selector={"pool": "node-0", "device": "mig-0"}), hardware(), NO_DEVICE),
         "an unknown field": (
             sibling(selector={"driver": DRIVER, "pool": "node-0", "device": "mig-0", "other": 1}),
             hardware(),
-            "spec.deviceSelector: must name a driver, a pool and a device",
+            NO_DEVICE,
         ),
         "no scope": (
             sibling(),
             hardware(annotations={}),
             f"metadata.ownerReferences: DeviceTaintRule bad-card has no annotation {SCOPE}: hardware",
         ),
-        "no such rule": (
-            sibling(),
-            inventory_of(*hardware_objects()[:-1]),
-            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
-        ),
-        "another UID": (
-            sibling(),
-            hardware(meta={"uid": "another"}),
-            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
-        ),
-        "being deleted": (
-            sibling(),
-            hardware(meta={"deletionTimestamp": CREATED_TEXT}),
-            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
-        ),
+        "no such rule": (sibling(), inventory_of(*hardware_objects()[:-1]), NO_RULE),
+        "another UID": (sibling(), hardware(meta={"uid": "another"}), NO_RULE),
+        "being deleted": (sibling(), hardware(meta={"deletionTimestamp": CREATED_TEXT}), NO_RULE),
         "no label": (sibling(labels={}), hardware(), f"metadata.labels[{HARDWARE_LABEL}]: must be the UID of the rule"),
         "another effect": (
             sibling(taint=make_taint(time_added=format_time(NOW))),
