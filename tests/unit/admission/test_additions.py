@@ -62,8 +62,6 @@ def authored(annotation: str | None, **annotations: str) -> Any:
 AUTHOR = "/spec/metadata/annotations/devicetaint.io~1requested-by"
 NOTE = "/metadata/annotations/devicetaint.io~1defaulted-tolerations"
 
-# --- the author of a template -------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off"])
 def test_template_gets_its_author_with_the_parents_that_it_lacks(mode: str) -> None:
@@ -121,9 +119,6 @@ def test_names_with_control_characters_are_left_out_with_a_warning(annotation: s
     assert paths(stored, user="ja\nne") == []
 
 
-# --- claims -------------------------------------------------------------------------------------
-
-
 def claim_with(annotation: str, **annotations: str) -> Any:
     meta = make_meta("c", namespace="ml", annotations={REQUESTED_BY: annotation, **annotations})
     return make_claim(meta=meta)
@@ -169,9 +164,6 @@ def test_claims_of_the_scheduler_for_extended_resources_get_nothing() -> None:
     claim = claim_with("x", **{EXTENDED_RESOURCE: "true"})
     assert paths(claim, user=SCHEDULER, defaultTolerations=WAITING) == []
     assert paths(claim, defaultTolerations=WAITING) != []
-
-
-# --- default tolerations ------------------------------------------------------------------------
 
 
 @table(
@@ -242,8 +234,6 @@ def test_note_that_mutate_wrote_does_not_get_the_object_refused() -> None:
     assert DEFAULTED in stored["metadata"]["annotations"]
     assert validate(make_admission_request(stored), context).allowed
 
-
-# --- updates ------------------------------------------------------------------------------------
 
 MANIFESTS = {
     "a template": make_template([OWN]),

@@ -51,9 +51,6 @@ def of(judged: Any, since: Any = SINCE) -> str:
     return digest_of(judged, judged.meta.name, since)
 
 
-# --- the text ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("impact", "text"),
     [
@@ -109,9 +106,6 @@ def test_anything_else_is_none(text: str) -> None:
     assert read_text(text) is None
 
 
-# --- what it holds for ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("now", "fault"),
     [
@@ -161,9 +155,6 @@ def test_text_that_says_far_more_than_is_hit_is_overstated(confirmed: ImpactToCo
 def test_twice_as_much_is_not_overstated() -> None:
     assert overstated(hit(400, 200, 200), hit(200, 100, 100)) is None
     assert overstated(hit(401, 200, 200), hit(200, 100, 100)) == "says more than is hit: 401 devices (today 200)"
-
-
-# --- what it is of -------------------------------------------------------------------------------
 
 
 @table(
@@ -267,9 +258,6 @@ def test_object_that_does_nothing_yet_is_confirmed_as_it_will_act() -> None:
     assert as_it_will_act(acting) == (acting,)
     still = patch(make_taint(effect="None"))
     assert [each.taints[0].effect for each in as_it_will_act(still)] == ["None", "NoExecute"]  # type: ignore[union-attr]
-
-
-# --- the worker ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("since", [None, SINCE])

@@ -42,9 +42,6 @@ def edits(manifest: Any, old: Any = None, context: AdmissionContext = CONTEXT) -
     return {operation["path"]: operation["value"] for operation in decision.patch}
 
 
-# --- rules --------------------------------------------------------------------------------------
-
-
 def rule(time: str | None = EARLIER_TEXT, effect: str = "NoSchedule", *, evict: str | None = None, **taint: Any) -> Any:
     annotations = None if evict is None else {"devicetaint.io/evict": evict}
     return make_rule(taint=make_taint(effect=effect, time_added=time, **taint), annotations=annotations)
@@ -105,8 +102,6 @@ def test_time_is_set_in_full_seconds() -> None:
     context = make_context(now=CONTEXT.now.replace(microsecond=999_999))
     assert edits(rule(None), context=context) == {TIME: NOW_TEXT}
 
-
-# --- slices -------------------------------------------------------------------------------------
 
 MISSING = make_taint(time_added=None)
 
@@ -213,9 +208,6 @@ def test_times_of_taints_beside_the_devices() -> None:
     assert edits(make_slice([], taints=[beside("a", time_added=None)])) == {"/spec/taints/0/taint/timeAdded": NOW_TEXT}
 
 
-# --- patches of ours ----------------------------------------------------------------------------
-
-
 def test_times_of_a_patch() -> None:
     new = make_patch(taints=[MISSING, MISSING | {"value": "v"}, make_taint(time_added=FUTURE_TEXT)])
     assert edits(new) == {"/spec/devices/taints/0/timeAdded": NOW_TEXT, "/spec/devices/taints/1/timeAdded": NOW_TEXT}
@@ -238,8 +230,6 @@ def test_times_of_a_patch_of_the_first_revision_are_those_of_no_execute() -> Non
         "/spec/devices/taints/3/timeAdded": NOW_TEXT,
     }
 
-
-# --- tolerations --------------------------------------------------------------------------------
 
 BARE = make_toleration(operator=None, value="v")
 EMPTY = make_toleration(operator="", value="v")

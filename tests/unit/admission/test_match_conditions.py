@@ -215,9 +215,6 @@ def test_what_the_code_would_judge_is_sent_to_it_when_a_spec_changes_during_dele
     assert list(unheard(changes)) == []
 
 
-# --- what must never wait for us ----------------------------------------------------------------
-
-
 @every_kind
 @table(
     "before, after",
@@ -271,9 +268,6 @@ def test_no_other_condition_goes_by_the_account() -> None:
     assert sorted(named) == [("rules.mutate.devicetaint.io", 1), ("rules.validate.devicetaint.io", 1)]
 
 
-# --- the fallback -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("before", "after"), ANNOTATIONS)
 @pytest.mark.parametrize("going", [False, True], ids=["living", "being deleted"])
 @pytest.mark.parametrize("spec", [make_rule()["spec"], make_rule(selector={})["spec"]], ids=["as it was", "wider"])
@@ -294,8 +288,6 @@ def test_r1_the_fallback_and_the_webhook_are_asked_about_the_same_changes_of_a_r
         "device-taint-webhook-taints": sent,
     }
 
-
-# --- the policy ---------------------------------------------------------------------------------
 
 GOOD: Final = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 DATA: Final[tuple[Json, ...]] = (

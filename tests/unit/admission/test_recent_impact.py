@@ -121,9 +121,6 @@ def test_own_limit_is_told_rather_than_that_of_the_window() -> None:
     assert reasons(stored(1), stored(2), rule=tainting()) == ["limit:pods"]
 
 
-# --- what moves, and what is gone ------------------------------------------------------------------
-
-
 def test_rule_that_moves_on_counts_where_it_was() -> None:
     """Else one rule could empty a cluster, node by node."""
     at = NOW - timedelta(seconds=30)
@@ -155,9 +152,6 @@ def test_who_is_gone_still_counts() -> None:
     assert reasons(victims=[hit("a", "b")]) == WINDOW
     assert reasons(stored(1), victims=[hit("u-1")]) == []
     assert reasons(victims=[hit("a", "b")], impact=settings(namespaces=1)) == ["window:namespaces"]
-
-
-# --- slices ---------------------------------------------------------------------------------------
 
 
 @table(
@@ -225,9 +219,6 @@ def test_rule_that_begins_hits_all_whom_it_does_not_spare_for_ever() -> None:
         assert victims_of(rule, cluster, in_tree=True).pods == {"u-0", "later"}
     rule = DeviceTaintRule(ObjectMeta("a"), selector, taint("NoSchedule"))
     assert victims_of(rule, cluster, in_tree=True) == Impact()
-
-
-# --- totals and time ------------------------------------------------------------------------------
 
 
 def test_totals_are_all_that_could_be_hit() -> None:

@@ -196,9 +196,6 @@ def test_review_of_too_many_values_in_which_something_is_odd_has_no_uid() -> Non
         decode_review(body)
 
 
-# --- answers: bytes, compared whole ---------------------------------------------------------------
-
-
 def deny(error: Any, rule: str | None = None) -> Finding:
     return Finding(Severity.DENY, error, rule=rule)
 

@@ -160,9 +160,6 @@ def test_allowance_for_less_time_is_covered_by_one_for_more() -> None:
     assert covers(allowing(), allowing(atMost=5))
 
 
-# --- matches that are apart ---------------------------------------------------------------------
-
-
 def keys(*patterns: str) -> Match:
     return Match(tolerations=TolerationMatch(keys=patterns))
 

@@ -183,9 +183,6 @@ def test_expression_counts_as_unmet_where_it_is_false_and_for_an_allowance_where
     ]
 
 
-# --- taints -------------------------------------------------------------------------------------
-
-
 def unmet_by_taint(match: Any, place: Placement, *, action: str = "warn") -> list[str]:
     judge = judge_of(taintRules=[make_entry("rule", action, match)])
     question = TaintQuestion(JANE, place, DeviceTaint("k", "v", "NoSchedule"))
@@ -226,9 +223,6 @@ def test_allowance_is_not_for_devices_that_are_not_named() -> None:
     assert unmet_by_taint({"pools": ["x"]}, Placement("d", None), action="allow") == [
         'pools: any (no pool is named), wanted "x"'
     ]
-
-
-# --- the walk -----------------------------------------------------------------------------------
 
 
 def walk(*rules: Any, **fields: Any) -> tuple[Considered, ...]:

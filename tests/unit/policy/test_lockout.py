@@ -82,8 +82,6 @@ def test_denying_every_generated_claim_is_refused() -> None:
     assert errors_in(default="deny", generatedClaims="enforce", rules=rules) == []
 
 
-# --- the resource-claim controller --------------------------------------------------------------
-
 MEANT = "system:serviceaccount:kube-system:resourceclaim-controller"
 KEYS = {"tolerations": {"keys": ["k.example.com/*"]}}
 ALICE = {"requesters": {"users": ["alice"]}}
@@ -167,8 +165,6 @@ def test_names_of_other_controllers_are_not_taken_for_it(name: str) -> None:
     assert error.startswith("trustedControllers: Forbidden: must list")
 
 
-# --- taint rules --------------------------------------------------------------------------------
-
 DENY = make_entry("deny")
 ALLOW_OURS = make_entry("ours", "allow", {"requesters": {"serviceAccounts": ["device-taint-webhook/*-evict"]}})
 ALLOW_ADMINS = make_entry("admins", "allow", {"requesters": {"groups": ["system:masters"]}})
@@ -224,9 +220,6 @@ def test_locking_out_administrators_is_told() -> None:
     text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
     assert warnings_in(taintRules=[ALLOW_OURS, DENY]) == [f"DT105 taintRules[1]: {text}"]
     assert warnings_in(taintRules=[ALLOW_OURS, ALLOW_ADMINS, DENY]) == []
-
-
-# --- in another namespace -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("namespace", ["device-taint-webhook", "platform"])

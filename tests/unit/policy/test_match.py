@@ -27,8 +27,6 @@ from webhook.policy.match import (
 )
 from webhook.policy.model import NamespaceMatch, RequesterMatch, TolerationMatch
 
-# --- patterns -----------------------------------------------------------------------------------
-
 
 @table(
     "pattern, text, matches",
@@ -68,8 +66,6 @@ def test_glob(pattern: str, text: str, *, matches: bool) -> None:
 def test_set_is_everything_only_if_a_pattern_takes_all_texts(patterns: list[str], *, everything: bool) -> None:
     assert TextSet(patterns).everything is everything
 
-
-# --- namespaces ---------------------------------------------------------------------------------
 
 FACTS = NamespaceFacts("train-a", {"team": "ml", "tier": ""})
 
@@ -120,8 +116,6 @@ def test_unknown_labels_do_not_matter_where_the_name_decides() -> None:
     assert in_namespaces(NamespaceMatch(names=("b",), labels=(("team", "ml"),)), facts=None) == (False, False)
 
 
-# --- requesters ---------------------------------------------------------------------------------
-
 RUNNER = "system:serviceaccount:ci:runner"
 
 
@@ -166,9 +160,6 @@ def test_requester_that_is_not_known_fits_what_refuses(
     assert (compiled.matches(requester, allowing=False), compiled.matches(requester, allowing=True)) == both
 
 
-# --- drivers ------------------------------------------------------------------------------------
-
-
 @table(
     "drivers, refused, allowed",
     {
@@ -186,9 +177,6 @@ def test_drivers_behind_a_class(drivers: set[str] | None, *, refused: bool, allo
     assert DriverMatcher([]).matches(drivers, allowing=True)
 
 
-# --- placements ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("evict", [True, False])
 def test_selector_that_cannot_be_judged_is_for_any_device(*, evict: bool) -> None:
     selector = DeviceSelector("gpu.example.com", "node-0", "gpu-0")
@@ -196,9 +184,6 @@ def test_selector_that_cannot_be_judged_is_for_any_device(*, evict: bool) -> Non
     unknown = DeviceSelector("gpu.example.com", "node-0", "gpu-0", unknown=(("all", "true"),))
     for each in (None, unknown, DeviceSelector()):
         assert Placement.of(each, evict=evict) == Placement(None, None, evict=evict)
-
-
-# --- tolerations --------------------------------------------------------------------------------
 
 
 def toleration(
@@ -238,9 +223,6 @@ def test_toleration_is_the_set_of_what_it_tolerates(
     """`semantics.md` L-5, E-10."""
     compiled = TolerationMatcher(match)
     assert (compiled.intersects(asked), compiled.contains(asked)) == (refused, allowed)
-
-
-# --- what is looked at --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

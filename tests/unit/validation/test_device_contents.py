@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import make_basic_device, make_device, make_slice
+from tests.tables import table
 from tests.unit.validation.whole_objects import DROP, SLICE, assert_reported, edited, reported, whole
 from webhook.validation.device_objects import device_faults
 
@@ -201,83 +202,78 @@ def test_conditions_of_binding_and_of_failure_need_each_other() -> None:
 # --- how much of a capacity a request may take ---------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("policy", "errors"),
-    [
-        ({}, []),
-        ({"default": "1"}, []),
-        ({"validValues": [], "validRange": {"min": "1"}, "default": "1"}, []),
-        ({"validValues": ["1"]}, [".default: Required value: required when validValues is defined"]),
-        ({"validRange": {"min": "1"}}, [".default: Required value: required when validRange is defined"]),
-        ({"validRange": {}, "default": "1"}, [".validRange.min: Required value: required when validRange is defined"]),
-        (
-            {"validValues": ["1"], "validRange": {"min": "1"}, "default": "1"},
+def ranged(default: str, **limits: str) -> dict[str, Any]:
+    return {"validRange": limits, "default": default}
+
+
+STEP, LEAST, MOST = ".validRange.step: Invalid", ".validRange.min: Invalid", ".validRange.max: Invalid"
+DEFAULT = ".validRange.default: Invalid"
+
+
+@table(
+    "policy, errors",
+    {
+        "nothing": ({}, []),
+        "a default": ({"default": "1"}, []),
+        "no options beside a range": ({"validValues": [], **ranged("1", min="1")}, []),
+        "options without default": (
+            {"validValues": ["1"]},
+            [".default: Required value: required when validValues is defined"],
+        ),
+        "a range without default": (
+            {"validRange": {"min": "1"}},
+            [".default: Required value: required when validRange is defined"],
+        ),
+        "a range without min": (ranged("1"), [".validRange.min: Required value: required when validRange is defined"]),
+        "options and a range": (
+            {"validValues": ["1"], **ranged("1", min="1")},
             [': Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at t'],
         ),
-        ({"validValues": ["1", "3"], "default": "2"}, ['.validValues: Invalid value: "2": default value is not valid']),
-        ({"validValues": ["1500m", "2"], "default": "2"}, ['.validValues[1]: Duplicate value: "2"']),
-        (
-            {"validRange": {"min": "200"}, "default": "200"},
+        "a default that is no option": (
+            {"validValues": ["1", "3"], "default": "2"},
+            ['.validValues: Invalid value: "2": default value is not valid'],
+        ),
+        "options that round up to the same": (
+            {"validValues": ["1500m", "2"], "default": "2"},
+            ['.validValues[1]: Duplicate value: "2"'],
+        ),
+        "min above the capacity": (
+            ranged("200", min="200"),
             ['.validRange.min: Invalid value: "200": min is larger than capacity value: 100'],
         ),
-        (
-            {"validRange": {"min": "3", "max": "2"}, "default": "3"},
+        "min above max": (
+            ranged("3", min="3", max="2"),
             [
                 '.validRange.max: Invalid value: "3": min is larger than max: 2',
                 '.validRange.default: Invalid value: "3": default is more than max: 2',
             ],
         ),
-        (
-            {"validRange": {"min": "2"}, "default": "1"},
+        "a default below min": (
+            ranged("1", min="2"),
             ['.validRange.default: Invalid value: "1": default is less than min: 2'],
         ),
-        (
-            {"validRange": {"min": "0", "max": "7", "step": "5"}, "default": "5"},
+        "max between steps": (
+            ranged("5", min="0", max="7", step="5"),
             ['.validRange.step: Invalid value: "7": value is not a multiple of a given step (5) from (0)'],
         ),
         # at the ends of what is allowed
-        pytest.param({"validValues": ["1", "100"], "default": "1"}, [], id="an option as large as the capacity"),
-        pytest.param({"validValues": ["1", "101"], "default": "1"}, [".validValues[1]: Invalid"], id="a larger option"),
-        pytest.param(
-            {"validValues": ["2", "1"], "default": "1"}, [".validValues[1]: Invalid"], id="the second below the first"
-        ),
-        pytest.param({"validRange": {"min": "100"}, "default": "100"}, [], id="min as large as the capacity"),
-        pytest.param({"validRange": {"min": "2", "max": "2"}, "default": "2"}, [], id="min and max are the same"),
-        pytest.param({"validRange": {"min": "2", "max": "100"}, "default": "100"}, [], id="max as the capacity"),
-        pytest.param(
-            {"validRange": {"min": "2", "max": "101"}, "default": "2"}, [".validRange.max: Invalid"], id="a larger max"
-        ),
-        pytest.param(
-            {"validRange": {"min": "2", "max": "3"}, "default": "1"}, [".validRange.default: Invalid"], id="below min"
-        ),
-        pytest.param(
-            {"validRange": {"min": "2", "max": "3"}, "default": "4"}, [".validRange.default: Invalid"], id="above max"
-        ),
-        pytest.param({"validRange": {"min": "90", "step": "10"}, "default": "90"}, [], id="one step to the capacity"),
-        pytest.param(
-            {"validRange": {"min": "90", "step": "11"}, "default": "90"},
-            [".validRange.step: Invalid"],
-            id="a longer one",
-        ),
-        pytest.param(
-            {"validRange": {"min": "0", "step": "0"}, "default": "0"}, [".validRange.step: Invalid"], id="no step"
-        ),
-        pytest.param({"validRange": {"min": "0", "step": "5"}, "default": "10"}, [], id="two steps"),
-        pytest.param(
-            {"validRange": {"min": "0", "step": "5"}, "default": "11"},
-            [".validRange.step: Invalid"],
-            id="between steps",
-        ),
-        pytest.param(
-            {"validRange": {"min": "-5", "step": "5"}, "default": "0"}, [".validRange.min: Invalid"], id="below zero"
-        ),
-        pytest.param(
-            {"validRange": {"min": "-1", "step": "1"}, "default": "0"},
-            [".validRange.min: Invalid"],
-            id="one below zero",
-        ),
-    ],
-    ids=str,
+        "an option as large as the capacity": ({"validValues": ["1", "100"], "default": "1"}, []),
+        "a larger option": ({"validValues": ["1", "101"], "default": "1"}, [".validValues[1]: Invalid"]),
+        "the second below the first": ({"validValues": ["2", "1"], "default": "1"}, [".validValues[1]: Invalid"]),
+        "min as large as the capacity": (ranged("100", min="100"), []),
+        "min and max are the same": (ranged("2", min="2", max="2"), []),
+        "max as the capacity": (ranged("100", min="2", max="100"), []),
+        "a larger max": (ranged("2", min="2", max="101"), [MOST]),
+        "below min": (ranged("1", min="2", max="3"), [DEFAULT]),
+        "above max": (ranged("4", min="2", max="3"), [DEFAULT]),
+        "one step to the capacity": (ranged("90", min="90", step="10"), []),
+        "a longer one": (ranged("90", min="90", step="11"), [STEP]),
+        "no step": (ranged("0", min="0", step="0"), [STEP]),
+        "two steps": (ranged("10", min="0", step="5"), []),
+        "between steps": (ranged("11", min="0", step="5"), [STEP]),
+        "below zero": (ranged("0", min="-5", step="5"), [LEAST]),
+        "one below zero": (ranged("0", min="-1", step="1"), [LEAST]),
+    },
 )
 def test_policy_of_a_capacity(policy: Any, errors: list[str]) -> None:
     capacity = {"value": "100", "requestPolicy": policy}

@@ -227,8 +227,6 @@ def test_wrong_types_are_left_to_the_decoder(value: Any) -> None:
     assert list(strict_findings(value, GroupVersionKind("g", "v1", "X"), NEWEST)) == []
 
 
-# --- retired fields -----------------------------------------------------------------------------
-
 CEL = [{"cel": {"expression": "true"}}]
 EMPTY = ", which leaves an EMPTY selector: every device of every driver"
 
@@ -266,8 +264,6 @@ def test_what_is_in_retired_fields_is_judged_as_well() -> None:
 def test_our_own_patches_still_have_those_fields() -> None:
     assert told(make_patch(filter_={"deviceClassName": "gpu", "selectors": CEL})) == []
 
-
-# --- fields that only the source documents have -------------------------------------------------
 
 EXTRAS: dict[str, Any] = {"data": {"any": {"thing": 1}}, "description": "d", "evictionsPerSecond": 5}
 ANNOTATIONS = ("data", "description", "evictions-per-second")

@@ -82,20 +82,16 @@ def test_bindings_go_as_far_as_the_policy_does(fields: Any, actions: dict[str, s
     assert all(each["metadata"]["name"] == each["spec"]["policyName"] for each in bindings)
 
 
-def test_each_rule_that_refuses_is_a_validation_that_names_it() -> None:
-    made = exported(
-        make_entry("no", match=KEYS, message="not\n here"), make_entry("hm", "warn"), make_entry("so", "audit")
+def test_each_rule_that_refuses_is_a_validation_that_names_it_wherever_it_stands() -> None:
+    no, others = (
+        make_entry("no", match=KEYS, message="not\n here"),
+        [make_entry("hm", "warn"), make_entry("so", "audit")],
     )
-    (validation,) = policies(made)["tolerations"]["validations"]
-    assert validation["message"] == "not here (rule no)"
-    assert validation["reason"] == "Forbidden"
-    assert coverage(made) == {"no": "full"}
-
-
-def test_rules_that_only_warn_or_note_do_not_keep_later_ones_from_being_exported() -> None:
-    made = exported(make_entry("hm", "warn"), make_entry("so", "audit"), make_entry("no", match=KEYS))
-    assert coverage(made) == {"no": "full"}
-    assert len(policies(made)["tolerations"]["validations"]) == 1
+    for rules in ([no, *others], [*others, no]):
+        made = exported(*rules)
+        (validation,) = policies(made)["tolerations"]["validations"]
+        assert (validation["message"], validation["reason"]) == ("not here (rule no)", "Forbidden")
+        assert coverage(made) == {"no": "full"}
 
 
 @pytest.mark.parametrize(
@@ -150,24 +146,15 @@ def test_an_exception_with_a_beginning_holds_from_then_until_before_its_end(time
     assert evaluated(time_condition(exception), object={"metadata": {"creationTimestamp": time}}) is holds
 
 
-def test_an_exception_to_another_rule_does_not_hide_one_that_follows() -> None:
+def test_an_exception_excuses_only_the_rules_that_it_names_and_hides_none_that_follows() -> None:
     exceptions = [
         make_exception(name, rules=[rule], match={"deviceClasses": [name]})
         for name, rule in (("x", "other"), ("y", "no"))
     ]
     made = exported(make_entry("no", match=KEYS), make_entry("other", match=KEYS), exceptions=exceptions)
     expressions = [each["expression"] for each in policies(made)["tolerations"]["validations"]]
-    assert [[f'deviceClassName == "{name}"' in each for name in ("x", "y")] for each in expressions] == [
-        [False, True],
-        [True, False],
-    ]
-
-
-def test_an_exception_excuses_only_the_rules_that_it_names() -> None:
-    rules = make_entry("no", match=KEYS), make_entry("other", match=KEYS)
-    made = exported(*rules, exceptions=[make_exception(rules=["other"], match={"deviceClasses": ["x"]})])
-    no, other = policies(made)["tolerations"]["validations"]
-    assert ["deviceClassName" in each["expression"] for each in (no, other)] == [False, True]
+    found = [[f'deviceClassName == "{name}"' in each for name in ("x", "y")] for each in expressions]
+    assert found == [[False, True], [True, False]]
 
 
 def test_an_exception_excuses_only_what_lies_within_it() -> None:
