@@ -184,7 +184,10 @@ def test_name_is_text_in_an_export_whatever_it_looks_like(name: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.booleans(), refused_taints, allowed_taints, tolerations)
 def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
-    *, allowing: bool, refused: TolerationMatch, allowed: TolerationMatch, toleration: DeviceToleration
+    allowing: bool,  # noqa: FBT001 -- drawn
+    refused: TolerationMatch,
+    allowed: TolerationMatch,
+    toleration: DeviceToleration,
 ) -> None:
     match = allowed if allowing else refused
     compiled = TolerationMatcher(match)
