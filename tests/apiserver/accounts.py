@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from tests.apiserver.manifests.installing import OWN_NAMESPACE
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import random
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, Case
 from tests.selectors import corpus
@@ -17,9 +18,6 @@ from webhook.expressions.selectors.checker import OPTIONAL_OF_UNKNOWN
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
 from webhook.expressions.selectors.selector import compile_selector
 from webhook.expressions.selectors.values import UNHASHABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 JSON = Any
 Place = tuple[Any, Any]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Mapping
+from typing import Any
 
 from tests.apiserver.generator import Case, Maker, put
 from tests.apiserver.values import (
@@ -14,12 +16,7 @@ from tests.apiserver.values import (
     GOOD_TIMES,
     GOOD_VALUES,
 )
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping
-
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 JSON = Any
 

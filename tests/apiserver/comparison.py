@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.apiserver.facts import renews_time
 from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, PLURALS, Case
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, Reply, path
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import apply_patch
@@ -18,12 +19,7 @@ from webhook.admission.review import AdmissionRequest
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, parse_time
 from webhook.policy.decide import Judge
 from webhook.policy.model import Policy, PolicyMode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.controlplane.client import Client, Reply
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 JSON = Any
 Errors = frozenset[tuple[str, str]]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from tests.apiserver.evicting import GENTLE, EvictProcess, Ward
 from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.names import WORKER
 from webhook.api.pods import HOLD
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.plane import ControlPlane
 
 AN_HOUR: Final = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
 _LABELS: Final = {"app": "guarded"}

@@ -10,19 +10,15 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, free_port
 from tests.controlplane.versions import GROUP
 from tests.controlplane.webhook_process import our_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.controlplane.client import Client
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.builders import make_review
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, Reply, path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
@@ -15,14 +16,9 @@ from webhook.admission.review import decode_review
 from webhook.api.field import Severity
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
-from webhook.policy.vap.export import Coverage, export
-
-if TYPE_CHECKING:
-    from tests.controlplane.client import Client, Reply
-    from tests.controlplane.plane import ControlPlane
-    from webhook.policy.match import KnownNames, Requester
-    from webhook.policy.model import Policy
-    from webhook.policy.vap.export import Export
+from webhook.policy.match import KnownNames, Requester
+from webhook.policy.model import Policy
+from webhook.policy.vap.export import Coverage, Export, export
 
 Json = dict[str, Any]
 

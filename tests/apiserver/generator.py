@@ -7,8 +7,10 @@ sent: an object, for an update with the name of the stored one it changes.
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.values import (
     BAD_CLASSES,
@@ -32,12 +34,7 @@ from tests.apiserver.values import (
     GOOD_TIMES,
     GOOD_VALUES,
 )
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping, Sequence
-
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 JSON = Any
 

@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import yaml
@@ -22,14 +22,11 @@ from cryptography import x509
 
 from tests.apiserver.manifests.installing import REGISTRATIONS, rendered
 from tests.apiserver.replicas import CERTS, COMMAND, NAMESPACE, Replicas
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, wait_until
 from tests.controlplane.registration import MOST_SECONDS
 from tests.controlplane.webhook_process import WebhookProcess
-
-if TYPE_CHECKING:
-    from tests.controlplane.client import Client
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

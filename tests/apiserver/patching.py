@@ -8,13 +8,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, free_port
 from tests.controlplane.webhook_process import our_environment
-
-if TYPE_CHECKING:
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

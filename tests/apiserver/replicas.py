@@ -10,24 +10,20 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
 from tests.apiserver.registration.samples import MANIFESTS
 from tests.apiserver.traffic import Balancer, Load
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import MOST_SECONDS, calls, configurations, default_probes
 from tests.controlplane.webhook_process import SERVE, WebhookProcess
-from webhook.certificates.rotation import authorities_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.controlplane.plane import ControlPlane
-    from webhook.certificates.rotation import Authorities
+from webhook.certificates.rotation import Authorities, authorities_in
 
 Json = dict[str, Any]
 

@@ -9,16 +9,13 @@ import base64
 import http.client
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, PLURALS
 from tests.controlplane.client import path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 JSON = Any
 OLD_TIME = "2026-01-01T00:00:00Z"

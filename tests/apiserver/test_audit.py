@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,17 +16,12 @@ from tests.apiserver.registration.samples import MANIFESTS
 from tests.builders import make_claim, make_meta, make_template, make_toleration
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.commands import audit
 from webhook.commands.shared import snapshot
 from webhook.policy.match import Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

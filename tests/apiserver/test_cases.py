@@ -8,29 +8,24 @@ from __future__ import annotations
 import copy
 import os
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.apiserver.comparison import defaulted
 from tests.apiserver.stored import write
-from tests.cases.corpus import NEWEST_MINOR, NOW, each_case, told, with_sets
+from tests.cases.corpus import NEWEST_MINOR, NOW, Case, each_case, told, with_sets
 from tests.controlplane import arguments, versions
-from tests.controlplane.client import path
+from tests.controlplane.assets import Assets
+from tests.controlplane.client import Reply, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
 from webhook.api.meta import parse_time
 from webhook.validation.kinds import BY_KIND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cases.corpus import Case
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.client import Reply
 
 pytestmark = pytest.mark.apiserver
 

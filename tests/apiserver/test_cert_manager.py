@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from cryptography import x509
@@ -25,16 +26,11 @@ from tests.apiserver.issued import (
     run_documented,
 )
 from tests.apiserver.replicas import CONFIGURATIONS, NAMESPACE, bundles
-from tests.apiserver.traffic import FLOOR, PER_SECOND
+from tests.apiserver.traffic import FLOOR, PER_SECOND, Load
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.traffic import Load
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 

@@ -7,7 +7,8 @@ import contextlib
 import http.client
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,14 +18,10 @@ from tests.apiserver.policy.stage import ACCOUNT
 from tests.apiserver.replicas import CERTS, SECRET, SelfManaged, bundles, logged
 from tests.apiserver.traffic import FLOOR, PER_SECOND
 from tests.conftest import _keeping_logs_of_failures
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.webhook_process import WebhookProcess
+from tests.controlplane.webhook_process import WebhookProcess
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 

@@ -9,14 +9,16 @@ import json
 import socket
 import time
 import uuid
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.apiserver.looping import run, until
 from tests.controlplane import arguments, versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.api.meta import SERVED_VERSIONS
@@ -29,11 +31,6 @@ from webhook.cluster.client.rest import Cluster
 from webhook.cluster.events import EventType, EventWriter, ObjectReference
 from webhook.cluster.settings import ReflectorSettings
 from webhook.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,18 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
+from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.controlplane.assets import Assets
 
 DEMO = (sys.executable, "-m", "tests.demo")
 SCENES: Final = 6

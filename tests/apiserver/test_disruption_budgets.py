@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from tests.apiserver.looping import run
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
+from tests.controlplane.plane import ControlPlane
 from webhook.api.decode import Reader
-from webhook.api.pods import decode_budget, decode_pod, needs_disruption
+from webhook.api.pods import DisruptionBudget, decode_budget, decode_pod, needs_disruption
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import Unavailable, is_disruption_budget
 from webhook.cluster.client.rest import Cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.controlplane.client import Client
-    from tests.controlplane.plane import ControlPlane
-    from webhook.api.pods import DisruptionBudget
 
 pytestmark = pytest.mark.apiserver
 

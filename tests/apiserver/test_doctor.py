@@ -6,7 +6,8 @@ import base64
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 import pytest
 import yaml
@@ -14,15 +15,11 @@ import yaml
 from tests.apiserver.policy.stage import POLICY_MAP, Stage, hash_of, make_policy
 from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE
 from tests.conftest import _keeping_logs_of_failures
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.pki import Authority
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

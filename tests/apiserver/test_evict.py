@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.apiserver.evicting import DRIVER, GENTLE, RULES, EvictProcess, Ward, stays
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, text_of
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

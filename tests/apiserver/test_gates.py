@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
@@ -23,14 +24,9 @@ from tests.builders import (
 )
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.client import Client
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

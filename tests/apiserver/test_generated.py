@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from tests.apiserver.changes import update
 from tests.apiserver.comparison import Comparison, stored_objects
 from tests.apiserver.facts import facts_of, visible_facts
-from tests.apiserver.generator import OBJECTS, PLURALS, SEED, creation
+from tests.apiserver.generator import OBJECTS, PLURALS, SEED, Case, creation
 from tests.apiserver.stored import store
 from tests.controlplane import arguments, versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from webhook.validation.releases import RELEASES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.apiserver.generator import Case
-    from tests.controlplane.assets import Assets
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 

@@ -9,33 +9,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.apiserver.breakage import broken_cases, has_selectors, repeats_owners
 from tests.apiserver.comparison import Disagreement, Verdict, request_of, their_verdict
-from tests.apiserver.generator import NAMESPACE, NAMESPACED, OBJECTS, PLURALS, SEED
+from tests.apiserver.generator import NAMESPACE, NAMESPACED, OBJECTS, PLURALS, SEED, Case
 from tests.builders import make_context
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.assets import Assets
+from tests.controlplane.client import Client, Reply, path
 from tests.controlplane.plane import ControlPlane
+from webhook.admission.context import AdmissionContext
 from webhook.api.field import Severity
 from webhook.commands.shared.manifest_review import whole_verdict_on
 from webhook.policy.decide import Judge
 from webhook.policy.model import Policy, PolicyMode
 from webhook.validation.releases import NEWEST, RELEASES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.generator import Case
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.client import Client, Reply
-    from webhook.admission.context import AdmissionContext
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 

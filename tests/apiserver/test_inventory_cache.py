@@ -4,7 +4,8 @@ same as a fresh list, and says so only once it has."""
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.apiserver.looping import run, until
 from tests.apiserver.test_cluster import RestartablePlane, cluster_of, running
 from tests.builders import DRIVER, NOW, make_device, make_rule, make_slice, make_taint, make_toleration
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.unit.cluster.held import held
@@ -26,11 +28,6 @@ from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
 from webhook.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

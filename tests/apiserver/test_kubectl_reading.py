@@ -7,20 +7,17 @@ import random
 import re
 import subprocess
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
 from tests.builders import make_claim, make_meta, make_toleration
+from tests.controlplane.assets import Assets
+from tests.controlplane.plane import ControlPlane
 from webhook.commands import check
 from webhook.commands.shared.words import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -14,16 +16,11 @@ from tests.apiserver.draining import draining
 from tests.apiserver.evicting import DRIVER, GENTLE, Ward
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands.diff import command as diff
 from webhook.commands.explain import command as explain
 from webhook.commands.verbs import VERBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

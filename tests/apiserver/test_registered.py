@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.apiserver.comparison import request_of, send
-from tests.apiserver.generator import creation
+from tests.apiserver.generator import Case, creation
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.registration import calls, registered
 from tests.controlplane.webhook_process import WebhookProcess
 from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.validation.releases import NEWEST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.generator import Case
-    from tests.controlplane.assets import Assets
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 

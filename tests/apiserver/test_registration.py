@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import tomllib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from tests.apiserver.registration.samples import (
     MANIFESTS,
     OWN_NAMESPACE,
     TOLERATION,
+    Json,
     exactly,
     make_claim,
     make_rule,
@@ -26,17 +29,11 @@ from tests.apiserver.registration.samples import (
 from tests.controlplane import versions
 from tests.controlplane.client import JSON_PATCH, path
 from tests.controlplane.pki import Authority
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, configurations, registered
 from webhook.api.meta import GroupVersionResource
 from webhook.validation.kinds import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.registration.samples import Json
-    from tests.controlplane.plane import ControlPlane
 
 BASE = MANIFESTS / "base"
 DOCUMENTS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.builders import (
 )
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.served_fields import RELEASES as WITH_FIELDS
 from tests.controlplane.served_fields import encoded, fields_in, file_of, served_documents
 from webhook.api.schema import api_versions_of
@@ -31,9 +32,6 @@ from webhook.validation.kinds import BY_KIND
 from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
 from webhook.validation.strict import strict_findings
-
-if TYPE_CHECKING:
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

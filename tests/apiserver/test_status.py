@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.apiserver.draining import draining
 from tests.apiserver.evicting import GENTLE
 from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
 from webhook.commands.status import command as status
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.builders import make_claim, make_meta, make_toleration
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -33,7 +35,8 @@ from tests.apiserver.vap_requests import (
 from tests.builders import make_claim, make_meta, make_toleration
 from tests.cases.corpus import cases
 from tests.conftest import _keeping_logs_of_failures
-from tests.controlplane.client import path
+from tests.controlplane.assets import Assets
+from tests.controlplane.client import Reply, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands import export_vap
@@ -50,13 +53,6 @@ from webhook.policy.model import (
     TolerationMatch,
 )
 from webhook.policy.vap.export import Coverage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.client import Reply
 
 pytestmark = pytest.mark.apiserver
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -13,13 +13,10 @@ import yaml
 from tests.apiserver.policy.stage import make_policy
 from tests.apiserver.test_cases import MINOR
 from tests.builders import make_claim, make_meta, make_toleration
-from tests.controlplane.client import path
+from tests.controlplane.assets import Assets
+from tests.controlplane.client import Reply, path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands import export_vap
-
-if TYPE_CHECKING:
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.client import Reply
 
 Json = dict[str, Any]
 

@@ -11,16 +11,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.registration import calls, default_probes
 from tests.controlplane.webhook_process import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 from msgspec import structs
 
 from tests.apiserver.policy.rows import CLUSTER
@@ -37,11 +39,6 @@ from webhook.policy.model import (
     TaintMatch,
     UnknownAuthor,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hypothesis.strategies import SearchStrategy
 
 Json = dict[str, Any]
 

@@ -14,13 +14,9 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.controlplane import versions
-from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, built
-
-if TYPE_CHECKING:
-    from tests.controlplane.gobuild import Progress
+from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, Progress, built
 
 _HERE = Path(__file__).parent
 _REQUIRED = ("etcd", "kube-apiserver", "kubectl")

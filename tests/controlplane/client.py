@@ -11,15 +11,13 @@ import json
 import re
 import ssl
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from webhook.api.decode import salvaged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from release.images import Builder
 from tests.chroot import Mount, chrooted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 
 class ImageContents:

@@ -11,10 +11,8 @@ import json
 import socket
 import socketserver
 import threading
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Final, Self
 
 _END: Final = b"\r\n\r\n"
 

@@ -18,14 +18,12 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Progress = Callable[[str], None]
+Progress = Callable[[str], None]
 
 PROGRESS_SECONDS = 5.0
 _FLAGS = ("-trimpath", "-buildvcs=false")

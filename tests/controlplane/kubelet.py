@@ -11,18 +11,15 @@ import http.client
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from tests.controlplane.client import MERGE_PATCH, path
+from tests.controlplane.contents import ImageContents
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, free_port
 from tests.controlplane.webhook_process import our_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.controlplane.contents import ImageContents
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 _SECONDS: Final = 0.3

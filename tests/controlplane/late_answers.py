@@ -7,15 +7,13 @@ import contextlib
 import json
 import ssl
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 
 import aiohttp
 from aiohttp import web
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 _HOP_BY_HOP: Final = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding"})
 

@@ -17,19 +17,16 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.controlplane import arguments, versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import STRATEGIC_MERGE_PATCH, Client, path
 from tests.controlplane.pki import Authority, token_keys
 from tests.controlplane.processes import NotReadyError, Process, free_port, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-
-    from tests.controlplane.assets import Assets
 
 ADMIN = "test-admin"
 # A free port may be taken between looking and binding; thrice in a row it is not bad luck.

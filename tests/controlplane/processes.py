@@ -10,11 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
 
 POLL_SECONDS = 0.05
 # Below the ports that kernels hand out by themselves (Linux: from 32768), so neither a connection nor a listener on

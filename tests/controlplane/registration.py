@@ -10,20 +10,17 @@ import contextlib
 import copy
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 FILES = ("base/validating-webhook.yaml", "base/mutating-webhook.yaml")
 FIELD_MANAGER = "test-registration"

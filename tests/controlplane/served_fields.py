@@ -10,15 +10,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.controlplane import versions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.controlplane.client import Client
+from tests.controlplane.client import Client
 
 FOLDER = Path(__file__).parents[2] / "webhook/api/fields"
 RELEASES = ("1.33.4", "1.34.4", "1.35.4", "1.36.3", "1.37.2", "1.38.0-beta.0")

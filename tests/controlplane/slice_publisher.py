@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 from tests.controlplane.assets import slice_publisher
 from tests.controlplane.gobuild import built
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 USER_AGENT: Final = "slicepublisher"
 """By which the audit log tells its requests."""

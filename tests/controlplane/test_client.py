@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.builders import make_claim, make_meta, make_toleration
 from tests.controlplane.client import JSON_PATCH, path
-
-if TYPE_CHECKING:
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

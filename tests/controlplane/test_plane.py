@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.builders import (
+    Manifest,
     make_claim,
     make_device,
     make_meta,
@@ -20,16 +21,11 @@ from tests.builders import (
     make_template,
 )
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError, wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.builders import Manifest
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

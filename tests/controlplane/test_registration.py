@@ -6,8 +6,10 @@ import http.server
 import json
 import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,14 +18,9 @@ from tests.builders import make_claim, make_meta, make_toleration
 from tests.controlplane import registration
 from tests.controlplane.client import path
 from tests.controlplane.pki import Authority
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError
 from tests.controlplane.webhook_process import ROOT, WebhookProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

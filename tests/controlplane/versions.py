@@ -6,13 +6,10 @@ Source: KEP-5055's graduation, pkg/features/kube_features.go of each release; se
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from webhook.api.servers import facts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT = "1.37.2"
 """The release that tests run on unless ENVTEST_K8S_VERSION names another."""

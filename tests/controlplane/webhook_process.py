@@ -9,15 +9,13 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import NotReadyError, Process, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 SERVE = (sys.executable, "-m", "webhook", "serve")

@@ -14,24 +14,20 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 from tests.controlplane import assets as control_plane_assets
+from tests.controlplane.assets import Assets
 from tests.controlplane.gobuild import AssetsUnavailableError
-from tests.controlplane.processes import NotReadyError
+from tests.controlplane.processes import NotReadyError, Process
+from tests.controlplane.webhook_process import WebhookProcess
 from tests.demo import cluster
 from tests.demo.building import BackgroundBuild, BuildNews
 from tests.demo.files import files
 from tests.demo.telling import StoryError, Storyteller
 from tests.demo.terminal import Terminal
 from tests.demo.tour import ALONE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.processes import Process
-    from tests.controlplane.webhook_process import WebhookProcess
 
 _INTERRUPTED = 130
 _OFF = {"", "0", "false", "no", "off"}

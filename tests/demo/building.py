@@ -12,15 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.controlplane import assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.processes import Process
 from tests.controlplane.webhook_process import ROOT
-
-if TYPE_CHECKING:
-    from tests.demo.terminal import Terminal
+from tests.demo.terminal import Terminal
 
 COMMAND = (sys.executable, "-m", "tests.demo.building")
 _LOWEST_PRIORITY = 19

@@ -6,11 +6,13 @@ import contextlib
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.apiserver.manifests.installing import write_registrations
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, free_port
 from tests.controlplane.registration import Calls, calls, register
@@ -25,14 +27,8 @@ from tests.demo.telling import (
     hang_reported,
     run_program,
 )
+from tests.demo.terminal import Terminal
 from tests.demo.tour import TOUR, WITHOUT_IT
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
-    from tests.demo.terminal import Terminal
 
 MANIFESTS = ROOT / "manifests"
 _VALIDATING = "validating"

@@ -16,9 +16,10 @@ import sys
 import tempfile
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
 import yaml
@@ -30,9 +31,6 @@ from tests.controlplane.webhook_process import ROOT
 from tests.demo import cluster
 from tests.demo.telling import StoryError
 from tests.demo.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 DASHBOARD: Final = ROOT / "manifests" / "components" / "monitoring" / "dashboard.json"
 STATS: Final = (

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tests.demo.telling import Outcome, StoryError, copy_story, run_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Files:

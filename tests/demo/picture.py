@@ -10,9 +10,10 @@ import io
 import os
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.controlplane import assets
@@ -21,9 +22,6 @@ from tests.controlplane.processes import NotReadyError
 from tests.demo.__main__ import play
 from tests.demo.telling import StoryError
 from tests.demo.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 SHOWN: Final = ("$ kubectl apply -f all-gpus.yaml", "$ kubectl dtaint drain server.example.com/server-1 --interval 10")
 """Of several chapters with the same command, the first is drawn."""

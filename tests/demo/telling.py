@@ -10,19 +10,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from tests.controlplane.processes import NotReadyError, wait_until
 from tests.controlplane.webhook_process import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
-    from pathlib import Path
-
-    from tests.demo.scenes import Chapter, Step
-    from tests.demo.terminal import Terminal
+from tests.demo.scenes import Chapter, Step
+from tests.demo.terminal import Terminal
 
 STORY = ROOT / "tests" / "demo" / "story"
 _LOG_SECONDS = 300.0

@@ -13,10 +13,8 @@ import sys
 import textwrap
 import threading
 import time
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
 WIDEST = 100
 _TICK_SECONDS = 1.0

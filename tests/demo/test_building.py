@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,10 +25,6 @@ from tests.demo.scenes import Chapter, Step
 from tests.demo.telling import Outcome, Storyteller
 from tests.demo.terminal import Terminal
 from tests.demo.tour import ALONE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 FAKE_BUILD = """\
 import json, pathlib, sys, time

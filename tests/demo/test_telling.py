@@ -7,9 +7,9 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,9 +22,6 @@ from tests.demo.softening import SOFTENING
 from tests.demo.telling import STORY, Outcome, StoryError, Storyteller, run_program
 from tests.demo.terminal import Terminal
 from tests.demo.tour import ALONE, TOUR
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
 
 
 @dataclass

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from tests.https.serving import Loop, Server
+from webhook.certificates.authority import Authority
 from webhook.certificates.settings import TLSVersion
 from webhook.server.settings import ListenerSettings, ReviewSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from webhook.certificates.authority import Authority
-    from webhook.server.state import ReviewState
+from webhook.server.state import ReviewState
 
 
 class StartServer(Protocol):

@@ -12,10 +12,12 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import uvloop
 
@@ -28,10 +30,6 @@ from webhook.server.listener import Listener
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
 from webhook.server.state import ReviewState
 from webhook.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from pathlib import Path
 
 HOST: Final = "127.0.0.1"
 CLIENT: Final = "kube-apiserver"

@@ -7,12 +7,15 @@ import json
 import re
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.builders import encoded, make_claim, make_review, make_template, make_toleration
-from tests.https.serving import DAY, eventually, now, post, status_reply
+from tests.https.conftest import StartServer
+from tests.https.serving import DAY, Server, eventually, now, post, status_reply
 from tests.https.test_certificates import client_context
 from tests.https.test_reviews import ALLOWED
 from tests.unit.admission.guarding import fleet, node, tainting
@@ -25,13 +28,6 @@ from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.server.state import AssumedRules, ReviewState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.https.conftest import StartServer
-    from tests.https.serving import Server
 
 REVIEW = encoded(make_review(make_claim()))
 TEXT = re.compile(r'"v1 devices=16 claims=8 pods=8 namespaces=1 of=[a-z2-7]{16}"')

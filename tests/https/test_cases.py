@@ -8,22 +8,18 @@ import http.client
 import json
 import re
 import ssl
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.builders import UID, encoded
-from tests.cases.corpus import NEWEST_MINOR, each_case, review_of, told, with_sets
+from tests.cases.corpus import NEWEST_MINOR, Case, each_case, review_of, told, with_sets
+from tests.controlplane.webhook_process import WebhookProcess
 from webhook.admission.decision import apply_patch
 from webhook.api.meta import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.cases.corpus import Case
-    from tests.controlplane.webhook_process import WebhookProcess
 
 
 @pytest.fixture(scope="module")

@@ -7,25 +7,21 @@ import ssl
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.builders import encoded, make_claim, make_review
+from tests.https.conftest import StartServer
 from tests.https.serving import DAY, HOST, SECONDS, Client, Server, eventually, now, post, write_pair
 from tests.https.test_reviews import ALLOWED
 from tests.unit.certificates import odd
 from webhook.certificates.authority import Authority
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.https.conftest import StartServer
 
 REVIEW = encoded(make_review(make_claim()))
 SWAPS = 50

@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.builders import UID, encoded, make_claim, make_request, make_review, make_slice, make_toleration
-from tests.https.conftest import QUICK_END
+from tests.https.conftest import QUICK_END, StartServer
 from tests.https.serving import SECONDS, Server, post
 from tests.unit.policy.documents import judge_of, make_entry
+from webhook.api.field import Path
 from webhook.policy.document import Loaded
 from webhook.policy.match import KnownNames
 from webhook.server.settings import ReviewSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.https.conftest import StartServer
-    from webhook.api.field import Path
 
 TIMEOUT_SECONDS: Final = 3
 """As the shipped registration of claims has it."""

@@ -7,23 +7,20 @@ import logging
 import socket
 import ssl
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.builders import encoded, make_claim, make_review
+from tests.https.conftest import StartServer
 from tests.https.serving import DAY, HOST, SECONDS, Client, Server, eventually, now, post
 from tests.https.test_certificates import client_context
 from tests.https.test_reviews import ALLOWED
 from webhook.certificates.authority import Authority
 from webhook.server.settings import ListenerSettings
 from webhook.telemetry.metrics import HandshakeFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.https.conftest import StartServer
 
 REVIEW = encoded(make_review(make_claim()))
 BOTH_VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

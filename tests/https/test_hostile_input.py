@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.builders import UID, encoded, make_claim, make_review
+from tests.https.conftest import StartServer
 from tests.https.serving import CLOSE, Server, eventually, post, reply, status_reply
 from tests.https.test_crowds import verdict
 from webhook.server.settings import ReviewSettings
-
-if TYPE_CHECKING:
-    from tests.https.conftest import StartServer
 
 REVIEW = encoded(make_review(make_claim()))
 NO_UID = "request.uid: Required value: must be the text that the answer has to repeat"

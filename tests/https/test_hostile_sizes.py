@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,9 +24,6 @@ from tests.builders import (
     make_toleration,
 )
 from tests.controlplane.webhook_process import WebhookProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LONG: Final = 2 * 1024 * 1024
 REVIEWS: Final = 8

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from tests.builders import UID
+from tests.https.conftest import StartServer
 from tests.https.serving import Server, post
 from tests.https.test_crowds import FORBIDDEN, READS_ON, response_in, verdict
 from webhook.server.settings import ReviewSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.https.conftest import StartServer
 
 LIMIT: Final = ReviewSettings().body_limit_bytes
 END: Final = b"0\r\n\r\n"

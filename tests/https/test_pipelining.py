@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import pytest
 
 from tests.builders import UID, encoded, make_claim, make_review, make_toleration
-from tests.https.serving import CLOSE, eventually, post
+from tests.https.serving import CLOSE, Client, Server, eventually, post
 from webhook.server.settings import ReviewSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.https.serving import Client, Server
 
 QUEUED: Final = 32
 """aiohttp's: so many requests of a connection are read ahead."""

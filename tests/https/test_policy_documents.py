@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from tests.builders import encoded, make_claim, make_review
 from tests.controlplane.webhook_process import WebhookProcess
 from tests.https.serving import post
 from tests.https.test_process import connect, processor_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 CLAIM = encoded(make_review(make_claim()))

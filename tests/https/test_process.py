@@ -11,8 +11,8 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,9 +20,6 @@ import pytest
 from tests.builders import encoded, make_claim, make_review, make_rule, make_taint
 from tests.controlplane.webhook_process import WebhookProcess, _get
 from tests.https.serving import INFORMED, Client, eventually, post
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024

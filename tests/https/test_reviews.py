@@ -5,19 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.builders import UID, encoded, make_claim, make_review, make_rule, make_taint, make_toleration
-from tests.https.serving import CLOSE, post, reply, status_reply
+from tests.https.conftest import StartServer
+from tests.https.serving import CLOSE, Server, post, reply, status_reply
 from webhook.server import http
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.https.conftest import StartServer
-    from tests.https.serving import Server
 
 ALLOWED = reply(
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"'

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.builders import encoded, make_review, make_rule, make_taint
-from tests.https.serving import post
+from tests.https.conftest import StartServer
+from tests.https.serving import Server, post
 from tests.https.test_crowds import READS_ON, TARGET, refusing_beside, response_in
 from tests.selectors.hostile import bomb, long, towers
 from tests.unit.admission.patch_guarding import cel, known, patching, racks
@@ -16,10 +17,6 @@ from tests.unit.policy.documents import judge_of
 from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.state import Sight
 from webhook.patches.filter_memo import FilterMemo
-
-if TYPE_CHECKING:
-    from tests.https.conftest import StartServer
-    from tests.https.serving import Server
 
 CROWD: Final = 16
 LANE: Final = "large-reviews"

@@ -8,25 +8,21 @@ import signal
 import ssl
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.builders import encoded, make_claim, make_review
 from tests.controlplane.webhook_process import WebhookProcess, _get
-from tests.https.conftest import QUICK_END
+from tests.https.conftest import QUICK_END, StartServer
 from tests.https.serving import CLOSE, INFORMED, SECONDS, Client, Server, eventually, post
 from tests.https.test_reviews import ALLOWED
 from webhook.server.listener import Connection
 from webhook.server.settings import ListenerSettings
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from tests.https.conftest import StartServer
 
 REVIEW = encoded(make_review(make_claim()))
 LAST = ALLOWED.replace(b"\r\n\r\n", b"\r\n" + CLOSE.encode() + b"\r\n", 1)

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.builders import encoded, make_claim, make_review, make_toleration
-from tests.https.conftest import QUICK_END
+from tests.https.conftest import QUICK_END, StartServer
 from tests.https.serving import CLOSE, HOST, SECONDS, Client, Server, eventually, post, status_reply
 from tests.https.test_crowds import SlowNames, large, response_in
 from tests.https.test_reviews import ALLOWED
 from tests.https.test_shutdown import connections
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.server.settings import ReviewSettings
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator
-
-    from tests.https.conftest import StartServer
 
 REVIEW = encoded(make_review(make_claim()))
 WORDY = encoded(make_review(make_claim([make_toleration(effect=f"Evict-{'x' * 200}") for _ in range(16)])))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from release.wheels import wheel_cache
+from tests.controlplane.assets import Assets
 from tests.release.releasing import CACHE_ELSEWHERE, REGISTRY, REPOSITORY, Surroundings, release, tree_at
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.assets import Assets
 
 _HERE = Surroundings(0o022, {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "1"})
 _ELSEWHERE = Surroundings(

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 import tarfile
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 _KEYS = {"os", "arch"}
 

@@ -6,15 +6,13 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from release.wheels import PLATFORMS, Platform
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[2]
 REVISION: Final = "0123456789abcdef0123456789abcdef01234567"

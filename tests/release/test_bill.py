@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -13,9 +14,6 @@ from release.bill import pins_of, write_bill
 from release.source import ReleaseError, Source
 from tests.release.releasing import EPOCH, REVISION, ROOT
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OURS = f"pkg:pypi/device-taint-webhook@{__version__}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,9 +11,6 @@ import yaml
 from release.chart import write_chart
 from release.source import ReleaseError, Source
 from tests.release.releasing import EPOCH, REGISTRY, REPOSITORY, REVISION, ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILES = {
     "Chart.yaml": "apiVersion: v2\nname: device-taint-webhook\nversion: 0.0.0\nappVersion: 0.0.0\n",

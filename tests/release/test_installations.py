@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,13 +11,9 @@ import yaml
 from release.installations import file_of
 from release.source import REPOSITORY as IN_TREE
 from tests.apiserver.manifests.installing import OVERLAYS, rendered
+from tests.controlplane.assets import Assets
 from tests.release.releasing import REGISTRY, REPOSITORY
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
 
 LABEL = "app.kubernetes.io/version"
 IMAGE = f"{REGISTRY}/device-taint-webhook:{__version__}"

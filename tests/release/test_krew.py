@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,10 +15,6 @@ from release.wheels import PLATFORMS
 from tests.release.krew_rules import faults, installed_files
 from tests.release.releasing import REPOSITORY
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

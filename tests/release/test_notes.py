@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from release.notes import section_of, write_notes
 from release.source import ReleaseError, Source
 from tests.release.releasing import EPOCH, REPOSITORY, REVISION
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHANGELOG = """\
 # Changelog

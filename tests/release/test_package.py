@@ -7,8 +7,8 @@ import sys
 import tarfile
 import tempfile
 import venv
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from release.source import Source
 from release.wheels import locked_wheels
 from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, this_platform
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RULE = """\
 apiVersion: resource.k8s.io/v1beta2

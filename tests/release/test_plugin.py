@@ -12,9 +12,9 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,14 +24,10 @@ from release.emulation import enable
 from release.plugin import PROGRAM
 from release.wheels import PLATFORMS, PYTHONS, Platform
 from tests.chroot import DEVICES, TEMPORARY, Mount, chrooted
+from tests.controlplane.assets import Assets
 from tests.release.releasing import ROOT, this_platform
 from tests.release.test_package import RULE
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.controlplane.assets import Assets
 
 # sh takes no more of the file than this, by blocks.
 SHELL_BYTES = 256 * 1024

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -14,9 +15,6 @@ from in_toto_attestation.v1.statement import Statement
 
 from tests.release.releasing import REGISTRY, REPOSITORY, REVISION, ROOT
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

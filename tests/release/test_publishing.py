@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tarfile
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -25,16 +26,11 @@ from release.images import Archive, Builder, need_tools
 from release.index import digest_of
 from release.source import Source
 from tests.apiserver.chart.helming import helm_program
-from tests.controlplane.assets import actionlint, registry
+from tests.controlplane.assets import Assets, actionlint, registry
 from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, built
 from tests.controlplane.processes import Process, free_port
 from tests.release.releasing import EPOCH, REPOSITORY, REVISION, tree_at
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.whole
 ROOT: Final = Path(__file__).parents[2]

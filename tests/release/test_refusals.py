@@ -11,8 +11,8 @@ import sys
 import tarfile
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +24,6 @@ from release.needs import renderer_of
 from release.source import ReleaseError, Source, source_of
 from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, commit_all, release, tree_at
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OF_THE_TREE = {"SOURCE_REVISION": REVISION, "SOURCE_DATE_EPOCH": str(EPOCH)}
 

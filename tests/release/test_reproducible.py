@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from release.wheels import PLATFORMS
 from tests.release.releasing import CACHE_ELSEWHERE, EPOCH, ROOT
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _digests(folder: Path) -> dict[str, str]:

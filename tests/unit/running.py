@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 
 @contextlib.asynccontextmanager

@@ -6,8 +6,9 @@ import asyncio
 import copy
 import inspect
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -42,9 +43,6 @@ from webhook.server.responses import RequestRefused
 from webhook.server.settings import ReviewSettings
 from webhook.server.state import ReviewState
 from webhook.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 MOST: Final = 10_000
 """Entries of any cache."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from tests.builders import NOW, NOW_TEXT, UID, encoded, make_context
 from tests.cases.corpus import (
     FOLDER,
+    Case,
     cases,
     each_case,
     is_served,
@@ -21,22 +21,16 @@ from tests.cases.corpus import (
 )
 from tests.unit.test_semantics import listed
 from webhook.admission.chain import mutate, validate
-from webhook.admission.decision import apply_patch, encode_response
-from webhook.admission.review import decode_review
+from webhook.admission.context import AdmissionContext
+from webhook.admission.decision import Decision, apply_patch, encode_response
+from webhook.admission.review import AdmissionRequest, decode_review
 from webhook.api.field import Severity
 from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
 from webhook.files.read import parse
-from webhook.files.report import Level
+from webhook.files.report import Level, Row
 from webhook.policy.model import PolicyMode
 from webhook.validation.releases import RELEASES
 from webhook.validation.strict import LINTED_AS_WELL, strict_findings
-
-if TYPE_CHECKING:
-    from tests.cases.corpus import Case
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import Decision
-    from webhook.admission.review import AdmissionRequest
-    from webhook.files.report import Row
 
 
 def request_of(case: Case) -> AdmissionRequest:

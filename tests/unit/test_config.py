@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from webhook.config.serve import ServeSettings, parse_serve
 from webhook.config.settings import ConfigError
 from webhook.server.settings import Address
 from webhook.telemetry.logs import LogFormat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ADDRESSES = 'must be "host:port", ":port", "[address]:port", or "0" for none'
 NEEDED = ("--standalone", "--cert-dir=/certs")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,10 +14,6 @@ from webhook.config.serve import parse_serve
 from webhook.config.settings import ConfigError
 from webhook.config.texts import own_namespace
 from webhook.config.workers import parse_evict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 USUAL: Final = "device-taint-webhook"
 GIVEN: Final = {"DEVICE_TAINT_WEBHOOK_NAMESPACE": "given"}

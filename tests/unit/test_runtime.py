@@ -7,15 +7,13 @@ import logging
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from webhook import runtime
 from webhook.runtime import EndedEarly, Stage, Stages, causes, side_by_side
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
 
 
 class Recorder:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE
 from tests.controlplane.assets import helm, helm_3
-from tests.controlplane.gobuild import AssetsUnavailableError, built
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from tests.controlplane.gobuild import GoProgram
+from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, built
 
 Json = dict[str, Any]
 

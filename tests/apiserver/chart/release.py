@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
-from tests.apiserver.chart.helming import CHART
+from tests.apiserver.chart.helming import CHART, Helm
 from tests.apiserver.manifests.installing import REGISTRATIONS, url
 from tests.apiserver.registration.samples import collection, exactly, make_claim
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Reply, path
+from tests.controlplane.egress import EgressProxy
 from tests.controlplane.kubelet import DaemonProcess
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.chart.helming import Helm
-    from tests.controlplane.client import Reply
-    from tests.controlplane.egress import EgressProxy
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

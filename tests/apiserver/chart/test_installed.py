@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.apiserver.chart.helming import CHART
+from tests.apiserver.chart.helming import CHART, Helm
 from tests.apiserver.chart.release import NAME, NAMESPACE, POLICY, SERVE, Release
 from tests.apiserver.issued import CertManager
 from tests.apiserver.manifests.installing import overlay_of
@@ -20,11 +21,6 @@ from tests.controlplane.kubelet import DaemonProcess, Kubelet
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.chart.helming import Helm
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -10,16 +11,13 @@ from tests.apiserver.chart.helming import (
     COMPONENT_VALUES,
     EVERYTHING,
     OVERLAY_VALUES,
+    Helm,
+    Json,
     is_hook,
 )
 from tests.apiserver.manifests.installing import overlay_of, rendered
+from tests.controlplane.assets import Assets
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apiserver.chart.helming import Helm, Json
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

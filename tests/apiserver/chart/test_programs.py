@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
 
 from release.chart import write_chart
 from release.source import REPOSITORY, Source
-from tests.apiserver.chart.helming import CHART, EVERYTHING
+from tests.apiserver.chart.helming import CHART, EVERYTHING, Helm, Json
 from tests.release.releasing import EPOCH, REGISTRY, REVISION, ROOT
 from webhook import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apiserver.chart.helming import Helm, Json
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

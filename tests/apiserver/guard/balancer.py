@@ -6,12 +6,10 @@ import itertools
 import socket
 import socketserver
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CHUNK_BYTES: Final = 65536
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from tests.controlplane.client import Client
 
 Json = dict[str, Any]
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from tests.apiserver.guard.balancer import Balancer
-from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
+from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, Stage
 from tests.apiserver.registration.samples import MANIFESTS
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import MOST_SECONDS, register, unregister
 from tests.controlplane.webhook_process import WebhookProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import Stage
 
 _SYNCED = "device_taint_webhook_inventory_synced 1.0"
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

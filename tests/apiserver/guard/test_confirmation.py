@@ -6,23 +6,19 @@ import copy
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import RULES, make_rule
 from tests.apiserver.guard.replicas import Replicas, wait_synced
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.controlplane.plane import Result
 from tests.controlplane.processes import wait_until
 from webhook import cli
 from webhook.api.rules import CONFIRM_IMPACT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.plane import Result
 
 Json = dict[str, Any]
 

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.impact.witness import AUDIT_POLICY, Witness, condition
 from tests.apiserver.policy.stage import Stage
 from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane.client import path
+from tests.controlplane.client import Reply, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import FACTS, GROUP
 from webhook.admission.impact_text import on_extended_resources
 from webhook.api.rules import CONFIRM_IMPACT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.client import Reply
 
 pytestmark = pytest.mark.apiserver
 

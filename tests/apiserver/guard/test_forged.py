@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import RULES, make_rule
 from tests.apiserver.guard.replicas import called
+from tests.apiserver.policy.stage import Stage
 from webhook.api.claims import EXTENDED_RESOURCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

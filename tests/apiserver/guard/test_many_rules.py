@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
 from tests.apiserver.guard.replicas import Replicas
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.controlplane.client import Reply
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
-    from tests.controlplane.webhook_process import WebhookProcess
+from tests.controlplane.webhook_process import WebhookProcess
 
 pytestmark = pytest.mark.apiserver
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -12,17 +14,11 @@ from tests.apiserver.evicting import GENTLE, EvictProcess, Ward
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import CLAIMS, DRIVER, RULES, make_rule, node
 from tests.apiserver.guard.replicas import called
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.commands import audit
 from webhook.commands.preview import command as preview
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

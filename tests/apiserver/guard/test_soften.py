@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -22,16 +23,11 @@ from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.apiserver.test_doctor import doctor
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, Reply, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.client import Client, Reply
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.guard.crowd import RULES, make_rule
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
+from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

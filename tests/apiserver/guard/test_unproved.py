@@ -6,19 +6,16 @@ import json
 import ssl
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.guard.crowd import RULES, make_rule
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.builders import make_review
 from tests.controlplane.client import Client
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.webhook_process import WebhookProcess
+from tests.controlplane.webhook_process import WebhookProcess
 
 pytestmark = pytest.mark.apiserver
 

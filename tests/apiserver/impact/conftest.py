@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -14,9 +15,6 @@ from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EVERYBODYS_RIGHTS: Final = path("rbac.authorization.k8s.io/v1", "clusterrolebindings", name="test-users")
 TELLING: Final = make_policy(mode="warn")

@@ -6,14 +6,12 @@ four rules can act side by side. Every request asks for one certain device, so w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.policy.rows import make_toleration
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Json = dict[str, Any]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.impact.fleet import (
     BENCH_LABEL,
@@ -13,11 +14,13 @@ from tests.apiserver.impact.fleet import (
     IDLE,
     NODES,
     VERSION,
+    Bench,
     idle_allocation,
     make_bench,
     make_namespaces,
 )
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
@@ -25,13 +28,6 @@ from webhook.api.rules import decode_rule
 from webhook.api.servers import facts_of
 from webhook.api.slices import decode_slice
 from webhook.inventory.state import Inventory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.apiserver.impact.fleet import Bench
-    from tests.controlplane.client import Client
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 Key = tuple[str, str]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.apiserver.impact.fleet import HEALTH, KINDS, MAINT, OTHER, REBUILT, STALE
-
-if TYPE_CHECKING:
-    from tests.apiserver.impact.fleet import Bench
+from tests.apiserver.impact.fleet import HEALTH, KINDS, MAINT, OTHER, REBUILT, STALE, Bench
 
 Json = dict[str, Any]
 

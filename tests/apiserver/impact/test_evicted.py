@@ -6,20 +6,16 @@ All rows are tried first, four at a time; then each is looked at. `-s` prints th
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from tests.apiserver.impact.rows import ROWS
-from tests.apiserver.impact.trial import SLACK_SECONDS, Trials, noted_figures
+from tests.apiserver.impact.population import Population
+from tests.apiserver.impact.rows import ROWS, Row
+from tests.apiserver.impact.trial import SLACK_SECONDS, Outcome, Told, Trials, noted_figures
+from tests.apiserver.impact.witness import Witness
+from tests.apiserver.policy.stage import Stage
 from webhook.files.report import table
-
-if TYPE_CHECKING:
-    from tests.apiserver.impact.population import Population
-    from tests.apiserver.impact.rows import Row
-    from tests.apiserver.impact.trial import Outcome, Told
-    from tests.apiserver.impact.witness import Witness
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.impact.fleet import GPU, MAINT, OTHER, VERSION
-from tests.apiserver.impact.population import RULES, SLICES
+from tests.apiserver.impact.population import RULES, SLICES, Population
 from tests.apiserver.impact.rows import Row
 from tests.apiserver.impact.trial import POLL_SECONDS, SLACK_SECONDS, SOON_SECONDS, Trials
-from tests.apiserver.impact.witness import Figures, condition, figures
+from tests.apiserver.impact.witness import Figures, Witness, condition, figures
+from tests.apiserver.policy.stage import Stage
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.processes import wait_until
 from webhook.api.decode import Reader
 from webhook.api.rules import EVICT, decode_rule
 from webhook.api.slices import decode_slice
-from webhook.inventory.impact import Taint, impact_of, impact_on_devices
+from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.pools import Evictor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.impact.population import Population
-    from tests.apiserver.impact.witness import Witness
-    from tests.apiserver.policy.stage import Stage
-    from webhook.inventory.impact import Impact
 
 Json = dict[str, Any]
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.impact.fleet import MAINT, OTHER
-from tests.apiserver.impact.population import RULES
+from tests.apiserver.impact.population import RULES, Population
+from tests.apiserver.impact.witness import Witness
+from tests.apiserver.policy.stage import Stage
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import FACTS, GROUP
 from webhook.admission.impact_text import on_missing_selector
 from webhook.api.rules import CONFIRM_IMPACT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.apiserver.impact.population import Population
-    from tests.apiserver.impact.witness import Witness
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
 
 Json = dict[str, Any]
 

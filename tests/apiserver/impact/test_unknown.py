@@ -6,20 +6,17 @@ The last of this folder, since the API server goes away.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.impact.fleet import GPU, OTHER
-from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, answered
+from tests.apiserver.impact.population import Population
+from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, RestartablePlane, Stage, answered
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from tests.apiserver.impact.population import Population
-    from tests.apiserver.policy.stage import RestartablePlane, Stage
-    from tests.controlplane.webhook_process import WebhookProcess
+from tests.controlplane.webhook_process import WebhookProcess
 
 Json = dict[str, Any]
 

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tests.apiserver.impact.fleet import VERSION
-from tests.apiserver.impact.population import RULES
-from tests.apiserver.impact.rows import BENCH_ROWS, FLEET_ROWS
-from tests.apiserver.impact.witness import Figures, condition, figures, pending
+from tests.apiserver.impact.fleet import VERSION, Bench
+from tests.apiserver.impact.population import RULES, Population
+from tests.apiserver.impact.rows import BENCH_ROWS, FLEET_ROWS, Row
+from tests.apiserver.impact.witness import Figures, Noted, Witness, condition, figures, pending
 from tests.controlplane.processes import NotReadyError, wait_until
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
 from webhook.api.rules import decode_rule
 from webhook.inventory.impact import Impact, Taint, impact_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.apiserver.impact.fleet import Bench
-    from tests.apiserver.impact.population import Population
-    from tests.apiserver.impact.rows import Row
-    from tests.apiserver.impact.witness import Noted, Witness
-    from webhook.inventory.state import Inventory
+from webhook.inventory.state import Inventory
 
 Json = dict[str, Any]
 

@@ -6,12 +6,10 @@ import json
 import re
 import threading
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.client import Client
+from tests.controlplane.client import Client
 
 Json = dict[str, Any]
 

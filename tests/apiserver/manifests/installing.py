@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.plane import ControlPlane
-    from webhook.config.serve import ServeSettings
+from webhook.config.serve import ServeSettings
 
 Json = dict[str, Any]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.apiserver.manifests.installing import (
     MANIFESTS,
     WAYS,
+    Json,
     install_foreign_kinds,
     overlay_of,
     remove,
@@ -21,14 +24,8 @@ from tests.apiserver.manifests.installing import (
 from tests.apiserver.registration.samples import make_rule
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -14,18 +15,14 @@ from tests.apiserver.manifests.installing import (
     MANIFESTS,
     REGISTRATIONS,
     ROOT,
+    Json,
     environment_of,
     overlay_of,
     ports_of,
     rendered,
 )
+from tests.controlplane.assets import Assets
 from webhook.config.serve import parse_serve
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

@@ -10,7 +10,9 @@ import contextlib
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -21,17 +23,11 @@ from tests.apiserver.manifests.installing import OWN_NAMESPACE, REGISTRATIONS, o
 from tests.apiserver.registration.samples import collection, exactly, make_claim, make_template, need_namespace
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Reply, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import MOST_SECONDS, calls, default_probes
 from tests.controlplane.webhook_process import SERVE, WebhookProcess, our_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.client import Reply
 
 pytestmark = pytest.mark.apiserver
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,21 +13,16 @@ from tests.apiserver.manifests.installing import (
     OWN_NAMESPACE,
     REGISTRATIONS,
     WAYS,
+    Json,
     environment_of,
     installation,
     rendered,
     way_of,
 )
+from tests.controlplane.assets import Assets
 from webhook.certificates.settings import SelfManagedSettings
 from webhook.config.serve import parse_serve
 from webhook.config.workers import parse_evict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

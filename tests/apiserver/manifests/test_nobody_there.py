@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from tests.apiserver.manifests.installing import (
     OWN_NAMESPACE,
     REGISTRATIONS,
     ROOT,
+    Json,
     installation,
     remove,
     url,
@@ -40,17 +43,10 @@ from tests.apiserver.registration.samples import (
     unused_name,
 )
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Reply, path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.client import Reply
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
-from tests.apiserver.manifests.installing import OWN_NAMESPACE, environment_of, installation
+from tests.apiserver.manifests.installing import OWN_NAMESPACE, Json, environment_of, installation
 from tests.apiserver.patches.closing import RULES, ClosingFleet
 from tests.apiserver.patches.values import COLLECTION
 from tests.apiserver.patching import PatchProcess
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.names import PATCH_ACCOUNT, PATCHER
-from webhook.config.workers import parse_patch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.assets import Assets
-    from webhook.config.workers import PatchSettings
+from webhook.config.workers import PatchSettings, parse_patch
 
 pytestmark = pytest.mark.apiserver
 

@@ -6,7 +6,9 @@ import copy
 import os
 import subprocess
 import tomllib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -17,20 +19,15 @@ from tests.apiserver.manifests.installing import (
     REGISTRATIONS,
     ROOT,
     WAYS,
+    Json,
     environment_of,
     installation,
     ports_of,
     rendered,
 )
+from tests.controlplane.assets import Assets
 from webhook.config.serve import parse_serve
 from webhook.config.workers import parse_evict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

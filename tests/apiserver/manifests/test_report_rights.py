@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -13,15 +14,11 @@ from tests.apiserver.manifests.installing import OWN_NAMESPACE, overlay_of, rend
 from tests.builders import make_claim, make_meta, make_request, make_toleration
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands import audit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

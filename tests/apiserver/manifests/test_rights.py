@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import ssl
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from tests.apiserver.manifests.installing import (
     OWN_NAMESPACE,
     REGISTRATIONS,
     WAYS,
+    Json,
     installation,
     remove,
     url,
@@ -27,17 +29,12 @@ from tests.apiserver.manifests.installing import (
 from tests.builders import make_review
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import default_probes
 from tests.controlplane.webhook_process import WebhookProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.manifests.installing import Json
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

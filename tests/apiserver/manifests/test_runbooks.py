@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
+from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

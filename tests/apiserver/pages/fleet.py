@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterator
+from typing import Any, Final, Self
 
+from tests.apiserver.pages.shell import Shell
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.pages.shell import Shell
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.manifests.installing import way_of
 from tests.apiserver.pages.shell import Shell
@@ -21,12 +21,10 @@ from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
 from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane.client import path
 from tests.controlplane.pki import Authority
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import free_port, wait_until
 from tests.controlplane.registration import MOST_SECONDS
 from tests.controlplane.webhook_process import ROOT, WebhookProcess, our_environment
-
-if TYPE_CHECKING:
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from release.bases import cache_root
 from tests.apiserver.pages.shell import Shell
 from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane.client import path
-from tests.controlplane.contents import unpacked
+from tests.controlplane.contents import ImageContents, unpacked
+from tests.controlplane.egress import EgressProxy
 from tests.controlplane.kubelet import DaemonProcess, Kubelet
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import ROOT
 from tests.release.releasing import EPOCH, commit_all, tracked_files
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-
-    from tests.controlplane.contents import ImageContents
-    from tests.controlplane.egress import EgressProxy
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

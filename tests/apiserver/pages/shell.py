@@ -6,17 +6,14 @@ import contextlib
 import shlex
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
 from tests.controlplane.client import path
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

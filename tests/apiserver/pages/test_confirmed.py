@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from tests.apiserver.pages.fleet import RULES
-from tests.apiserver.pages.following import APPLICATIONS, KUSTOMIZATIONS, blocks
+from tests.apiserver.pages.fleet import RULES, Fleet
+from tests.apiserver.pages.following import APPLICATIONS, KUSTOMIZATIONS, Reader, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_policy
+from tests.controlplane.plane import Result
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.pages.fleet import Fleet
-    from tests.apiserver.pages.following import Reader
-    from tests.controlplane.plane import Result
 
 pytestmark = pytest.mark.apiserver
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import REGISTRATIONS, WAYS, installation
-from tests.apiserver.pages.following import APPLICATIONS, INTEGRATIONS, KUSTOMIZATIONS, RUNBOOKS, RUNBOOKS_TOP, blocks
+from tests.apiserver.pages.following import (
+    APPLICATIONS,
+    INTEGRATIONS,
+    KUSTOMIZATIONS,
+    RUNBOOKS,
+    RUNBOOKS_TOP,
+    Reader,
+    blocks,
+)
 from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map
 from tests.builders import make_claim, make_rule, make_toleration
+from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.pages.following import Reader
-    from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 

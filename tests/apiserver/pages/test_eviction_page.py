@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import yaml
 
 from tests.apiserver.evicting import GENTLE, EvictProcess
 from tests.apiserver.manifests.installing import MANIFESTS
-from tests.apiserver.pages.fleet import DRIVER, NODE, RULES
-from tests.apiserver.pages.following import blocks
+from tests.apiserver.pages.fleet import DRIVER, NODE, RULES, Fleet
+from tests.apiserver.pages.following import Reader, blocks
 from tests.apiserver.patches.values import DEFINITION
 from tests.apiserver.patching import PatchProcess
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.pages.fleet import Fleet
-    from tests.apiserver.pages.following import Reader
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -16,14 +17,10 @@ from tests.apiserver.pages.fleet import RULES, example_driver
 from tests.apiserver.pages.following import GETTING_STARTED, INSTALL, blocks
 from tests.apiserver.pages.newcomer import EVICT, SERVE, Newcomer
 from tests.controlplane.client import path
+from tests.controlplane.contents import ImageContents
+from tests.controlplane.egress import EgressProxy
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.contents import ImageContents
-    from tests.controlplane.egress import EgressProxy
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

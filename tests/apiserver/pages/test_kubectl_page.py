@@ -8,28 +8,23 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.evicting import EvictProcess
-from tests.apiserver.pages.fleet import DRIVER, NAMES, NAMESPACE, NODE, RULES
-from tests.apiserver.pages.following import blocks
+from tests.apiserver.pages.fleet import DRIVER, NAMES, NAMESPACE, NODE, RULES, Fleet
+from tests.apiserver.pages.following import Reader, blocks
 from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_policy
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import ROOT
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
-    from tests.apiserver.pages.fleet import Fleet
-    from tests.apiserver.pages.following import Reader
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

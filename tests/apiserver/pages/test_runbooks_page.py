@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.apiserver.pages.following import INTEGRATIONS, RUNBOOKS, RUNBOOKS_TOP, blocks, section
+from tests.apiserver.pages.following import INTEGRATIONS, RUNBOOKS, RUNBOOKS_TOP, Reader, blocks, section
 from tests.apiserver.pages.shell import LABELLED
 from tests.builders import make_patch, make_rule, make_slice
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook.patches.originals import ORIGINALS
-
-if TYPE_CHECKING:
-    from tests.apiserver.pages.following import Reader
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.pages.fleet import DRIVER, RULES, example_driver
-from tests.apiserver.pages.following import blocks, section
+from tests.apiserver.pages.following import Reader, blocks, section
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.pages.following import Reader
 
 pytestmark = pytest.mark.apiserver
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.pages.following import INSTALL, INTEGRATIONS, blocks
+from tests.apiserver.pages.following import INSTALL, INTEGRATIONS, Reader, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, REQUESTED_BY, make_config_map, make_policy
 from tests.builders import make_rule, make_template, make_toleration
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.pages.following import Reader
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from tests.apiserver.patches.values import COLLECTION, patch
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
 from webhook.inventory.pools import selects
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.controlplane.client import Client
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

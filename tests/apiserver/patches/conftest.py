@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -13,12 +13,8 @@ from tests.apiserver.patches.values import COLLECTION, DEFINITION
 from tests.apiserver.patching import PatchProcess
 from tests.conftest import FAKE_NODES
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.plane import ControlPlane
 
 
 @pytest.fixture(scope="module")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import yaml
 
 from tests.apiserver.guard.replicas import wait_synced
 from tests.apiserver.manifests.installing import MANIFESTS, write_registrations
 from tests.apiserver.patches.values import COLLECTION, DEFINITION
-from tests.controlplane.client import path
+from tests.apiserver.policy.stage import Stage
+from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
 from webhook.api.rules import CONFIRM_IMPACT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
 
 CONTROLLER: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
 """The account of the patch controller."""

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
 from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, overlay_of, rendered
 from tests.apiserver.patches.values import COLLECTION, DEFINITION, patch
-from tests.apiserver.policy.stage import Stage
+from tests.apiserver.policy.stage import RestartablePlane, Stage
 from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.slice_publisher import USER_AGENT
 from webhook.patches.originals import ORIGINALS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.apiserver.policy.stage import RestartablePlane
 
 Json = dict[str, Any]
 

@@ -7,8 +7,9 @@ patch takes a rule for each.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -21,17 +22,12 @@ from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, Reply, path
 from tests.controlplane.late_answers import LateAnswers
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.client import Client, Reply
 
 pytestmark = pytest.mark.apiserver
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apiserver.patches.closing import RULES, large
+from tests.apiserver.patches.closing import RULES, ClosingFleet, large
 from tests.apiserver.patching import PatchProcess
 from tests.conftest import FAKE_NODES
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.apiserver.patches.closing import ClosingFleet
 
 pytestmark = pytest.mark.apiserver
 

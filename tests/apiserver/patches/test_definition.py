@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.patches.values import BAD, COLLECTION, GOOD, LEFT_TO_THE_WEBHOOK, TAINT, VERSION, patch
 from tests.builders import decoded, field_errors, kind_of
-from tests.cases.corpus import cases, each_case
+from tests.cases.corpus import Case, cases, each_case
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import OWN_GROUP
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from tests.cases.corpus import Case
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

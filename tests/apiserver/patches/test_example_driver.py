@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
@@ -12,12 +13,7 @@ from tests.apiserver.test_hardware import DRIVER, NODE, _driver
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.assets import EXAMPLE_DRIVER
-from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.processes import Process
+from tests.controlplane.processes import Process, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 

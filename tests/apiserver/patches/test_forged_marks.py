@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -23,9 +24,6 @@ from webhook.api.rules import EXPIRES_AT, HARDWARE_LABEL, NOT_BEFORE, PATCH_LABE
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.targets import DeviceId, rule_name
 from webhook.policy.limits import reaction_rule_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.apiserver
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -16,18 +17,13 @@ from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, hash_of, health, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from tests.selectors.hostile import bomb, hostile, long, towers
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL, SOFTENED_FROM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.client import Client
 
 pytestmark = pytest.mark.apiserver
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -11,13 +13,8 @@ import yaml
 from tests.apiserver.patches.values import COLLECTION, patch
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from webhook.commands.preview import command as preview
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

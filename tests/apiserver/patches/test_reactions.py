@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.patches.closing import RULES, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.unit.cluster.acting import now
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

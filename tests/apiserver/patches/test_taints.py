@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import pytest
 
@@ -12,9 +13,6 @@ from tests.apiserver.patches.values import COLLECTION, patch
 from tests.conftest import FAKE_NODES
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Json = dict[str, Any]
 

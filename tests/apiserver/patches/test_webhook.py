@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,10 @@ from tests.apiserver.manifests.installing import write_registrations
 from tests.apiserver.patches.values import BAD, COLLECTION, GOOD, LEFT_TO_THE_WEBHOOK, TAINT, patch
 from tests.apiserver.test_doctor import VALIDATING, doctor
 from tests.builders import EARLIER_TEXT
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
 from webhook.api.meta import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

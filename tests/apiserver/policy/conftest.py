@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,13 +10,9 @@ from tests.apiserver.policy.rows import POLICY
 from tests.apiserver.policy.stage import RestartablePlane, Stage
 from tests.conftest import FAKE_NODES, _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.assets import Assets
 
 
 @pytest.fixture(scope="package")

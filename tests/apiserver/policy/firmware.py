@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.rows import make_toleration
+from tests.apiserver.policy.stage import Json
 from tests.controlplane.client import path
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Json
 
 CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace="lab")
 RULE: Final = {"name": "no-firmware", "action": "deny", "match": {"tolerations": {"keys": ["firmware.example.com/*"]}}}

@@ -5,28 +5,23 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from tests.apiserver.policy.rows import CLUSTER, POLICY
+from tests.apiserver.policy.rows import CLUSTER, POLICY, Json, Row
 from tests.builders import make_review
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import AdmissionContext
-from webhook.admission.decision import apply_patch
+from webhook.admission.decision import Decision, apply_patch
 from webhook.admission.review import decode_review
 from webhook.api.field import Path, Severity
 from webhook.expressions.drivers import drivers_of
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
 from webhook.policy.match import KnownNames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.apiserver.policy.rows import Json, Row
-    from webhook.admission.decision import Decision
 
 NOW: Final = datetime(2026, 6, 1, tzinfo=UTC)
 """No exception of the policy begins or ends within centuries of it, so the cluster's clock says the same."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
-from tests.apiserver.policy.rows import make_toleration
-from tests.apiserver.policy.stage import REQUESTED_BY
-from tests.controlplane.client import path
+from tests.apiserver.policy.rows import Identity, make_toleration
+from tests.apiserver.policy.stage import REQUESTED_BY, Stage
+from tests.controlplane.client import Client, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.apiserver.policy.rows import Identity
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Client
 
 Json = dict[str, Any]
 

@@ -7,12 +7,14 @@ import http.client
 import json
 import re
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any, Final
 
 from tests.apiserver.policy.rows import CLUSTER
 from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE
 from tests.builders import make_review
-from tests.controlplane.client import Client, path
+from tests.controlplane.client import Client, Reply, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, MOST_SECONDS, register, unregister
@@ -20,12 +22,6 @@ from tests.controlplane.versions import GROUP
 from tests.controlplane.webhook_process import WebhookProcess, _get
 from webhook.api.field import Path
 from webhook.policy.document import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path as FilePath
-
-    from tests.controlplane.client import Reply
 
 Json = dict[str, Any]
 

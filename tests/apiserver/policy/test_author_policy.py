@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.policy.pods import (
     NAMESPACE,
     TEMPLATES,
+    Json,
     acting_as,
     author_in,
     make_template,
@@ -19,21 +21,14 @@ from tests.apiserver.policy.pods import (
     unused_name,
 )
 from tests.apiserver.policy.rows import POLICY, Identity
-from tests.apiserver.policy.stage import REQUESTED_BY, health
+from tests.apiserver.policy.stage import REQUESTED_BY, Stage, health
 from tests.apiserver.registration.samples import MANIFESTS
-from tests.controlplane.client import path
+from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.admission.claim_view import GROUPS_MAX_BYTES
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.pods import Json
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
 
 pytestmark = pytest.mark.apiserver
 

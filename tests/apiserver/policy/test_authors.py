@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.apiserver.policy.pods import (
     CLAIMS,
     NAMESPACE,
     TEMPLATES,
+    Json,
     PodWithClaim,
     acting_as,
     author_in,
@@ -19,15 +21,9 @@ from tests.apiserver.policy.pods import (
     unused_name,
 )
 from tests.apiserver.policy.rows import DANA, POLICY, Identity
-from tests.apiserver.policy.stage import REQUESTED_BY, make_policy
+from tests.apiserver.policy.stage import REQUESTED_BY, Stage, make_policy
 from tests.apiserver.registration.samples import MANIFESTS
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.pods import Json
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
+from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, Stage
 from tests.builders import make_review, make_rule
 from tests.controlplane.client import Client
 from tests.controlplane.webhook_process import WebhookProcess
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from tests.apiserver.policy.pods import CLAIMS, NAMESPACE, acting_as, make_template, unused_name
 from tests.apiserver.policy.rows import DANA, make_toleration
-from tests.apiserver.policy.stage import ACCOUNT, make_policy
+from tests.apiserver.policy.stage import ACCOUNT, Stage, make_policy
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.manifests.installing import write_registrations
 from tests.apiserver.policy.pods import NAMESPACE, PodWithClaim, acting_as, author_in, unused_name
 from tests.apiserver.policy.rows import DANA
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.client import path
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import Stage
 
 Json = dict[str, Any]
 

@@ -6,22 +6,27 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.evicting import stays
 from tests.apiserver.policy.firmware import CLAIMS, RULE, make_firmware_claim
-from tests.apiserver.policy.stage import BUILTIN, POLICY_MAP, answered, hash_of, make_config_map, make_policy
+from tests.apiserver.policy.stage import (
+    BUILTIN,
+    POLICY_MAP,
+    RestartablePlane,
+    Stage,
+    answered,
+    hash_of,
+    make_config_map,
+    make_policy,
+)
+from tests.controlplane.client import Reply
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.policy.stage import RestartablePlane, Stage
-    from tests.controlplane.client import Reply
 
 Json = dict[str, Any]
 

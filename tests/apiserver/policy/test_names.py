@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.rows import DANA, make_toleration
-from tests.controlplane.client import path
+from tests.apiserver.policy.stage import Stage
+from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
 
 Json = dict[str, Any]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, overlay_of, rendered
+from tests.controlplane.assets import Assets
 from tests.controlplane.registration import configurations
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
 
 Json = dict[str, Any]
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
 
 from tests.apiserver.pages.following import Reader, blocks
-from tests.apiserver.policy.stage import hash_of, make_policy
+from tests.apiserver.policy.stage import Stage, hash_of, make_policy
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.policy.stage import Stage
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.rows import FOLDER
-from tests.apiserver.policy.stage import make_policy
-from tests.controlplane.client import path
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.controlplane.client import Reply, path
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
 
 Json = dict[str, Any]
 

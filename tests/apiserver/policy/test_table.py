@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.policy.offline import FIELDS, flipped, judge_of, judged, outcome, the_judge
-from tests.apiserver.policy.rows import POLICY, ROWS
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.rows import Row
-    from webhook.policy.decide import Judge
+from tests.apiserver.policy.rows import POLICY, ROWS, Row
+from webhook.policy.decide import Judge
 
 ENOUGH_ROWS: Final = 60
 ENOUGH_OF_A_FIELD: Final = 3

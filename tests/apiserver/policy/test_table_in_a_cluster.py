@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.apiserver.policy.rows import POLICY, ROWS
-from tests.apiserver.policy.stage import hash_of
-from tests.controlplane.client import Cause
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.apiserver.policy.rows import Row
-    from tests.apiserver.policy.stage import Stage
-    from tests.controlplane.client import Reply
+from tests.apiserver.policy.rows import POLICY, ROWS, Row
+from tests.apiserver.policy.stage import Stage, hash_of
+from tests.controlplane.client import Cause, Reply
 
 pytestmark = pytest.mark.apiserver
 

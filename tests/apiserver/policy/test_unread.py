@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.policy.pods import unused_name
-from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.client import path
 from tests.controlplane.versions import GROUP
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
 
 Json = dict[str, Any]
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.policy.firmware import CLAIMS, RULE, make_firmware_claim
-from tests.apiserver.policy.stage import hash_of, make_policy
-
-if TYPE_CHECKING:
-    from tests.apiserver.policy.stage import Stage
+from tests.apiserver.policy.stage import Stage, hash_of, make_policy
 
 pytestmark = pytest.mark.apiserver
 

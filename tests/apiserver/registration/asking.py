@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.apiserver.registration.samples import collection, url
+from tests.apiserver.registration.recording import RecordingWebhook
+from tests.apiserver.registration.samples import Json, collection, url
+from tests.controlplane.client import Client, Reply
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.apiserver.registration.recording import RecordingWebhook
-    from tests.apiserver.registration.samples import Json
-    from tests.controlplane.client import Client, Reply
-    from tests.controlplane.plane import ControlPlane
 
 NOBODY: list[str] = []
 MUTATE = ["/mutate"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,13 +11,9 @@ from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE, need_namespace
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.controlplane.plane import ControlPlane
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.controlplane import versions
 from tests.controlplane.client import path
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

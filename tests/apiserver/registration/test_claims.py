@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,14 @@ from tests.apiserver.registration.asking import (
     put_as_by_author,
     steps,
 )
+from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
     DRIVER,
     FINALIZER,
     NO_FINALIZERS,
     OWN_NAMESPACE,
     TOLERATION,
+    Json,
     exactly,
     first_available,
     make_claim,
@@ -30,13 +33,7 @@ from tests.apiserver.registration.samples import (
     url,
 )
 from tests.controlplane import versions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.apiserver.registration.recording import RecordingWebhook
-    from tests.apiserver.registration.samples import Json
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

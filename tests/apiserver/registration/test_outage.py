@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.apiserver.registration.samples import (
     POLICY,
     TAINT,
     TOLERATION,
+    Json,
     collection,
     device,
     exactly,
@@ -38,18 +40,12 @@ from tests.apiserver.registration.samples import (
 )
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, calls, configurations, registered
 from webhook import __version__
 from webhook.api.names import WORKER
 from webhook.eviction.modes import InTree, Mode, WorkerSays
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.apiserver.registration.samples import Json
-    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.apiserver.registration.asking import (
     put_as_by_author,
     steps,
 )
+from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
     DRIVER,
     FINALIZER,
@@ -26,6 +27,7 @@ from tests.apiserver.registration.samples import (
     OWN_NAMESPACE,
     POLICY,
     TAINT,
+    Json,
     device,
     make_policy,
     make_rule,
@@ -33,13 +35,7 @@ from tests.apiserver.registration.samples import (
     unused_name,
     url,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.apiserver.registration.recording import RecordingWebhook
-    from tests.apiserver.registration.samples import Json
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

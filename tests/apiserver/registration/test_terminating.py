@@ -6,7 +6,7 @@ The conditions as cel-python reads them are in tests/unit/admission/test_match_c
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -22,12 +22,14 @@ from tests.apiserver.registration.asking import (
     steps,
     wait_cached,
 )
+from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
     FINALIZER,
     NO_FINALIZERS,
     OWN_NAMESPACE,
     POLICY,
     TAINT,
+    Json,
     device,
     exactly,
     make_claim,
@@ -36,13 +38,8 @@ from tests.apiserver.registration.samples import (
     make_slice,
     url,
 )
-from tests.controlplane.client import APPLY_PATCH
-
-if TYPE_CHECKING:
-    from tests.apiserver.registration.recording import RecordingWebhook
-    from tests.apiserver.registration.samples import Json
-    from tests.controlplane.client import Client, Reply
-    from tests.controlplane.plane import ControlPlane
+from tests.controlplane.client import APPLY_PATCH, Client, Reply
+from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
