@@ -25,11 +25,10 @@ from tests.apiserver.issued import (
     issuer_url,
     run_documented,
 )
+from tests.apiserver.planes import own_plane
 from tests.apiserver.replicas import CONFIGURATIONS, NAMESPACE, bundles
 from tests.apiserver.traffic import FLOOR, PER_SECOND, Load
-from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
@@ -47,11 +46,9 @@ TAKEN_UP_SECONDS: Final = 80
 @pytest.fixture(scope="module")
 def cert_manager(request: pytest.FixtureRequest) -> Iterator[CertManager]:
     """In a control plane of its own; nothing is installed there but its kinds."""
-    assets = _assets(request, "cert-manager")
-    with ControlPlane(assets) as plane, CertManager(plane) as controllers:
+    with own_plane(request, "cert-manager") as plane, CertManager(plane) as controllers:
         controllers.install_kinds()
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield controllers
+        yield controllers
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ from typing import Any, Final, TypeVar
 import pytest
 import yaml
 
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import POLICY_MAP, Stage, hash_of, make_policy
 from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE
-from tests.conftest import _keeping_logs_of_failures
-from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.pki import Authority
 from tests.controlplane.plane import ControlPlane
@@ -82,23 +81,20 @@ def doctor(plane: ControlPlane, *arguments: str, kubeconfig: Any = None) -> Exam
 
 
 @pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Everything installed, but pods: a Deployment says what the test makes it say."""
-    with ControlPlane(assets) as plane:
-        stage = Stage(plane)
-        stage.install()
+    with own_stage(request) as stage:
         deployment = next(
             each
             for each in yaml.safe_load_all((MANIFESTS / "base/deployment.yaml").read_text())
             if each["kind"] == "Deployment"
         )
-        assert plane.client.create(DEPLOYMENT.rpartition("/")[0], deployment).ok
+        assert stage.client.create(DEPLOYMENT.rpartition("/")[0], deployment).ok
         replicas(stage, 2)
         stage.start_webhook()
         stage.use(make_policy())
         stage.register()
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield stage
+        yield stage
         stage.webhook.keep_logs = request.session.testsfailed > 0
         stage.stop_webhook()
 

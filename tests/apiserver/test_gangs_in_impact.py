@@ -13,10 +13,9 @@ import pytest
 
 from tests.apiserver.evicting import DRIVER, Ward
 from tests.apiserver.eviction.ranks import ALL, GATES, SERVED
-from tests.apiserver.policy.stage import RestartablePlane, Stage, make_policy
+from tests.apiserver.planes import own_stage
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.apiserver.registration.samples import MANIFESTS
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
@@ -33,20 +32,14 @@ JOB_SET: Final = {"jobset.sigs.k8s.io/jobset-name": "train"}
 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("PodGroups are another version there")
-    with RestartablePlane(assets, feature_gates=GATES, runtime_config=SERVED) as plane:
-        for _ in _keeping_logs_of_failures(request, plane):
-            stage = Stage(plane)
-            stage.install()
-            done = plane.kubectl("apply", "-f", MANIFESTS / "components" / "watch-pods" / "access.yaml")
-            assert done.code == 0, done
-            stage.webhook = stage.new_webhook("--watch-pods").__enter__()
-            stage.use(make_policy(impact={"limits": [{"pods": RANKS - 1, "namespaces": 10}]}))
-            stage.register()
-            yield stage
-            stage.stop_webhook()
+    with own_stage(request, since=37, feature_gates=GATES, runtime_config=SERVED) as stage:
+        done = stage.plane.kubectl("apply", "-f", MANIFESTS / "components" / "watch-pods" / "access.yaml")
+        assert done.code == 0, done
+        stage.webhook = stage.new_webhook("--watch-pods").__enter__()
+        stage.use(make_policy(impact={"limits": [{"pods": RANKS - 1, "namespaces": 10}]}))
+        stage.register()
+        yield stage
+        stage.stop_webhook()
 
 
 @pytest.fixture(scope="module")

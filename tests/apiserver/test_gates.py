@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.apiserver.planes import own_plane
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.builders import (
     make_claim,
@@ -22,7 +23,6 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import Client, path
 from tests.controlplane.processes import wait_until
@@ -40,13 +40,11 @@ LATER: Final = make_taint("gates.example.com/slow", "None")
 @pytest.fixture(scope="module")
 def gated_plane(request: pytest.FixtureRequest) -> Iterator[RestartablePlane]:
     """An API server and all controllers."""
-    assets = _assets(request, "kube-controller-manager")
-    if versions.minor(assets.version) >= 38:
-        pytest.skip("the gates are locked")
-    with RestartablePlane(assets, controllers=[]) as plane:
+    with own_plane(request, "kube-controller-manager") as plane:
+        if versions.minor(plane.server_version) >= 38:
+            pytest.skip("the gates are locked")
         plane.add_node("node-0")
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield plane
+        yield plane
 
 
 class Stored:

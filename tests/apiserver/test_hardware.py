@@ -13,9 +13,8 @@ import pytest
 
 from tests.apiserver.pages.following import blocks
 from tests.apiserver.patching import PatchProcess
-from tests.apiserver.policy.stage import RestartablePlane, Stage, make_policy
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
+from tests.apiserver.planes import own_stage
+from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
@@ -38,21 +37,16 @@ STAY: Final = f"4 other devices of the same hardware stay in service, 3 of them 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The webhook, a real driver with two GPUs of four partitions each, and pods on three partitions of the first."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok", EXAMPLE_DRIVER)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("partitions are a feature gate there, and the driver publishes v1")
-    with RestartablePlane(assets, controllers=[], scheduler=True, kwok=True) as plane:
-        for _ in _keeping_logs_of_failures(request, plane):
-            plane.add_node(NODE)
-            with _driver(plane, tmp_path_factory.mktemp("driver")):
-                stage = Stage(plane)
-                stage.install()
-                stage.start_webhook()
-                stage.use(make_policy(mode="warn"))
-                stage.register()
-                _use_partitions(stage)
-                yield stage
-                stage.stop_webhook()
+    programs = ("kube-controller-manager", "kube-scheduler", "kwok", EXAMPLE_DRIVER)
+    with own_stage(request, *programs, since=37) as stage:
+        stage.plane.add_node(NODE)
+        with _driver(stage.plane, tmp_path_factory.mktemp("driver")):
+            stage.start_webhook()
+            stage.use(make_policy(mode="warn"))
+            stage.register()
+            _use_partitions(stage)
+            yield stage
+            stage.stop_webhook()
 
 
 def _driver(plane: ControlPlane, folder: Path) -> Process:

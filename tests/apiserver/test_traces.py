@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.apiserver.planes import own_plane
 from tests.builders import make_claim, make_meta, make_toleration
-from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.assets import Assets
 from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
@@ -34,15 +33,11 @@ TRACING: Final = {
 
 
 @pytest.fixture(scope="module")
-def traced(
-    request: pytest.FixtureRequest, assets: Assets, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
-    if versions.minor(assets.version) < 34:
-        pytest.skip("TracingConfiguration has another version")
+def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     file = tmp_path_factory.mktemp("tracing") / "tracing.json"
     file.write_text(json.dumps(TRACING))
-    with ControlPlane(assets, api_server_arguments=[f"--tracing-config-file={file}"]) as plane:
-        yield from _keeping_logs_of_failures(request, plane)
+    with own_plane(request, since=34, api_server_arguments=[f"--tracing-config-file={file}"]) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.apiserver.fallback import NOT_ASKED, Fallback, is_refused
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.offline import NAMES, judge_of
 from tests.apiserver.policy.rows import POLICY, ROWS
 from tests.apiserver.policy.stage import Stage
@@ -34,10 +35,7 @@ from tests.apiserver.vap_requests import (
 )
 from tests.builders import make_claim, make_meta, make_toleration
 from tests.cases.corpus import cases
-from tests.conftest import _keeping_logs_of_failures
-from tests.controlplane.assets import Assets
 from tests.controlplane.client import Reply, path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands import export_vap
 from webhook.policy.match import Requester
@@ -73,21 +71,18 @@ GENERATED: Final = settings(
 
 
 @pytest.fixture(scope="module")
-def fallback(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Fallback]:
+def fallback(request: pytest.FixtureRequest) -> Iterator[Fallback]:
     """A control plane without webhook; its namespaces and users are those of the policy's table."""
     gates = {"DRAListTypeAttributes": True} if MINOR >= 36 else {"DRAPartitionableDevices": True}
-    with ControlPlane(assets, feature_gates=gates) as plane:
-        stage = Stage(plane)
-        stage.install()
+    with own_stage(request, feature_gates=gates) as stage:
         for name, labels in NAMESPACES.items():
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
             url = path("v1", "namespaces", name=name)
-            assert plane.client.apply(url, namespace, field_manager="test").ok
+            assert stage.client.apply(url, namespace, field_manager="test").ok
         for rule in stored_rules() if MINOR >= OF_RULES else ():
             collection = path("resource.k8s.io/v1", "devicetaintrules")
-            assert plane.client.create(collection, rule).ok
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield Fallback(plane)
+            assert stage.client.create(collection, rule).ok
+        yield Fallback(stage.plane)
 
 
 @pytest.fixture(autouse=True)

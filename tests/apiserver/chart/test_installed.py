@@ -14,7 +14,7 @@ from tests.apiserver.chart.helming import CHART, Helm
 from tests.apiserver.chart.release import NAME, NAMESPACE, POLICY, SERVE, Release
 from tests.apiserver.issued import CertManager
 from tests.apiserver.manifests.installing import overlay_of
-from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.apiserver.planes import own_plane
 from tests.controlplane.client import path
 from tests.controlplane.egress import EgressProxy
 from tests.controlplane.kubelet import DaemonProcess, Kubelet
@@ -59,11 +59,16 @@ class Deletion(NamedTuple):
 def plane(request: pytest.FixtureRequest, each_helm: Helm) -> Iterator[tuple[ControlPlane, EgressProxy]]:
     """A cluster with controllers and cert-manager, and a namespace that admits only restricted pods, for each Helm."""
     del each_helm  # leaves objects behind
-    assets = _assets(request, "kube-controller-manager", "cert-manager")
     with contextlib.ExitStack() as stack:
         egress = stack.enter_context(EgressProxy(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         plane = stack.enter_context(
-            ControlPlane(assets, controllers=[_IN_TREE], audit=True, api_server_arguments=[egress.argument])
+            own_plane(
+                request,
+                *("kube-controller-manager", "cert-manager"),
+                controllers=[_IN_TREE],
+                audit=True,
+                api_server_arguments=[egress.argument],
+            )
         )
         stack.enter_context(CertManager(plane)).install_kinds()
         labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
@@ -72,8 +77,7 @@ def plane(request: pytest.FixtureRequest, each_helm: Helm) -> Iterator[tuple[Con
         ca = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CLIENT_CA}}
         data = {"ca.crt": plane.ca_pem.decode()}
         _ = plane.client.create(path("v1", "configmaps", namespace=NAMESPACE), {**ca, "data": data}).object
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield plane, egress
+        yield plane, egress
 
 
 @pytest.fixture

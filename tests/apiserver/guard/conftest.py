@@ -8,24 +8,16 @@ import pytest
 
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.replicas import Replicas, called
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
-from tests.controlplane.plane import ControlPlane
 
 
 @pytest.fixture(scope="package")
 def crowded(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """The webhook is installed, but not running."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules are read in v1")
-    with ControlPlane(assets, audit=True) as plane:
-        stage = Stage(plane)
-        stage.install()
-        crowd.install(plane.client)
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield stage
+    with own_stage(request, since=37, audit=True) as stage:
+        crowd.install(stage.client)
+        yield stage
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The scheduler makes their claims, and the webhook is registered as it is shipped
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
+from tests.apiserver.guard.replicas import called
 from tests.apiserver.impact.witness import AUDIT_POLICY, Witness, condition
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage
-from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import Reply, path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import FACTS, GROUP
 from webhook.admission.impact_text import on_extended_resources
@@ -37,24 +36,12 @@ EXTENDED: Final = f"of these {COUNT} pods with extended resources: {on_extended_
 
 
 @pytest.fixture(scope="module")
-def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def filled(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """All pods have their devices, the built-in policy is in use, and the webhook knows of them."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler")
-    audit_policy = tmp_path_factory.mktemp("extended") / "audit-policy.yaml"
-    audit_policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    arguments = [f"--audit-policy-file={audit_policy}"]
-    with ControlPlane(assets, controllers=[], scheduler=True, audit=True, api_server_arguments=arguments) as plane:
-        stage = Stage(plane)
-        stage.install()
+    with own_stage(request, "kube-controller-manager", "kube-scheduler", audit_policy=AUDIT_POLICY) as stage:
         _fill(stage)
-        for _ in _keeping_logs_of_failures(request, plane):
-            stage.start_webhook()
-            try:
-                stage.register()
-                wait_until(lambda: stage.metric("inventory_synced") == {"": 1.0}, "the webhook knows the inventory")
-                yield stage
-            finally:
-                stage.stop_webhook()
+        with called(stage):
+            yield stage
 
 
 def _fill(stage: Stage) -> None:

@@ -18,13 +18,11 @@ import pytest
 from tests.apiserver.evicting import CONDITION, DRIVER, EvictProcess, Ward
 from tests.apiserver.guard.crowd import RULES, SLICES
 from tests.apiserver.guard.replicas import called
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.apiserver.test_doctor import doctor
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
 from tests.controlplane.client import Client, Reply, path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
@@ -164,32 +162,24 @@ def make_slice(pool: str, devices: list[str]) -> Json:
 
 
 @pytest.fixture(scope="module")
-def hospital(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hospital]:
+def hospital(request: pytest.FixtureRequest) -> Iterator[Hospital]:
     """Everything runs but the worker; no device is tainted, and all but one of each pool are in use."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler")
-    if versions.minor(assets.version) < 37:
-        pytest.skip("the eviction controller of older releases works with rules of v1alpha3 or v1beta2")
-    audit_policy = tmp_path_factory.mktemp("soften") / "audit-policy.yaml"
-    audit_policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    with ControlPlane(
-        assets,
+    with own_stage(
+        request,
+        *("kube-controller-manager", "kube-scheduler"),
+        since=37,
+        audit_policy=AUDIT_POLICY,
         controllers=["-pod-garbage-collector-controller", "-node-lifecycle-controller"],
-        scheduler=True,
-        audit=True,
-        api_server_arguments=[f"--audit-policy-file={audit_policy}"],
-    ) as plane:
-        stage = Stage(plane)
-        stage.install()
-        plane.add_node("ground")
+    ) as stage:
+        stage.plane.add_node("ground")
         for namespace in ("probes", "ward"):
-            _ = plane.client.create(path("v1", "namespaces"), {"metadata": {"name": namespace}}).object
+            _ = stage.client.create(path("v1", "namespaces"), {"metadata": {"name": namespace}}).object
         selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
-        if not plane.client.get(path(f"{GROUP}/v1", "deviceclasses", name=DRIVER)).ok:
+        if not stage.client.get(path(f"{GROUP}/v1", "deviceclasses", name=DRIVER)).ok:
             stage.create(f"{GROUP}/v1", "DeviceClass", DRIVER, spec={"selectors": selectors})
         with called(stage):
             stage.use(POLICY)
-            for _ in _keeping_logs_of_failures(request, plane):
-                yield Hospital(stage)
+            yield Hospital(stage)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,9 +9,8 @@ import pytest
 
 from tests.apiserver.impact.population import Population
 from tests.apiserver.impact.witness import AUDIT_POLICY, Witness
+from tests.apiserver.planes import own_plane
 from tests.apiserver.policy.stage import RestartablePlane, Stage, make_policy
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
@@ -22,21 +20,11 @@ TELLING: Final = make_policy(mode="warn")
 
 
 @pytest.fixture(scope="package")
-def impact_plane(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RestartablePlane]:
+def impact_plane(request: pytest.FixtureRequest) -> Iterator[RestartablePlane]:
     """Controllers, scheduler, kubelets, and an audit log of what matters here."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
-    if versions.minor(assets.version) < 37:
-        pytest.skip("the eviction controller of older releases works with rules of v1alpha3 or v1beta2")
-    audit_policy = tmp_path_factory.mktemp("impact") / "audit-policy.yaml"
-    audit_policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    arguments = [f"--audit-policy-file={audit_policy}"]
-    with RestartablePlane(
-        assets, controllers=[], scheduler=True, kwok=True, audit=True, api_server_arguments=arguments
-    ) as plane:
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield plane
+    programs = ("kube-controller-manager", "kube-scheduler", "kwok")
+    with own_plane(request, *programs, since=37, audit_policy=AUDIT_POLICY) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="package")

@@ -11,10 +11,9 @@ import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
 from tests.apiserver.manifests.installing import OWN_NAMESPACE, overlay_of, rendered
+from tests.apiserver.planes import own_plane
 from tests.builders import make_claim, make_meta, make_request, make_toleration
-from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
-from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
@@ -37,15 +36,15 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def audited(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlPlane]:
+def audited(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """One that authorizes by RBAC, has the kinds, and says what it was asked."""
-    with ControlPlane(assets, audit=True) as plane:
+    with own_plane(request, audit=True) as plane:
         done = plane.kubectl("apply", "--server-side", "-f", DEFINITIONS)
         assert done.code == 0, done
         # A kind that was just installed answers 429 (storage is (re)initializing) for a moment.
         wait_until(lambda: plane.client.get(REPORTS).ok, "it is served")
         plane.wait_discovered("openreports.io", "reports")
-        yield from _keeping_logs_of_failures(request, plane)
+        yield plane
 
 
 class Job:

@@ -26,8 +26,8 @@ from tests.apiserver.manifests.installing import (
     remove,
     url,
 )
+from tests.apiserver.planes import own_plane
 from tests.builders import make_review
-from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.assets import Assets
 from tests.controlplane.client import Client, path
@@ -79,9 +79,9 @@ eviction:
 
 
 @pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlPlane]:
-    with ControlPlane(assets, audit=True) as plane:
-        yield from _keeping_logs_of_failures(request, plane)
+def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    with own_plane(request, audit=True) as plane:
+        yield plane
 
 
 def _install(plane: ControlPlane, way: str, account: str) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from tests.apiserver.pages.fleet import NODE, Fleet
 from tests.apiserver.pages.following import Reader
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
+from tests.apiserver.planes import own_plane
 from tests.controlplane.egress import EgressProxy
 from tests.controlplane.plane import ControlPlane
 
@@ -26,13 +25,10 @@ def egress() -> Iterator[EgressProxy]:
 @pytest.fixture(scope="package")
 def page_plane(request: pytest.FixtureRequest, egress: EgressProxy) -> Iterator[ControlPlane]:
     """Controllers, scheduler, and a kubelet of the node that the pages name."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
-    if versions.minor(assets.version) < 37:
-        pytest.skip("the pages write rules in v1")
-    arguments = [egress.argument]
-    with ControlPlane(assets, controllers=[], scheduler=True, kwok=True, api_server_arguments=arguments) as plane:
+    programs = ("kube-controller-manager", "kube-scheduler", "kwok")
+    with own_plane(request, *programs, since=37, api_server_arguments=[egress.argument]) as plane:
         plane.add_node(NODE)
-        yield from _keeping_logs_of_failures(request, plane)
+        yield plane
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from tests.apiserver.manifests.installing import OWN_NAMESPACE, installation
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage, make_policy
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
 from tests.controlplane.client import Client, Reply, path
 from tests.controlplane.late_answers import LateAnswers
 from tests.controlplane.plane import ControlPlane
@@ -56,17 +55,11 @@ USED: Final = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """The kind, the policy, and what accounts may do; nothing of ours runs yet."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules are read in v1")
-    with ControlPlane(assets) as plane:
-        found = Stage(plane)
-        found.install()
+    with own_stage(request, since=37) as found:
         install_patches(found, "User", "dana", OPERATOR)
-        _grant(plane)
+        _grant(found.plane)
         _ = found.write_policy(yaml.safe_dump(POLICY)).object
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield found
+        yield found
 
 
 def _grant(plane: ControlPlane, *, patches: bool = True) -> None:

@@ -8,10 +8,8 @@ from typing import Any, Final
 import pytest
 
 from tests.apiserver.patches.slices import SliceStage
-from tests.apiserver.policy.stage import RestartablePlane
+from tests.apiserver.planes import own_plane
 from tests.apiserver.test_hardware import DRIVER, NODE, _driver
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
 from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.processes import Process, wait_until
 
@@ -22,16 +20,12 @@ _LOOKS_AGAIN_SECONDS: Final = 90.0
 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SliceStage]:
-    assets = _assets(request, EXAMPLE_DRIVER)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("partitions are a feature gate there, and the driver publishes v1")
-    with RestartablePlane(assets, audit=True) as plane:
-        for _ in _keeping_logs_of_failures(request, plane):
-            plane.add_node(NODE)
-            stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
-            stage.begin()
-            yield stage
-            stage.stop_webhook()
+    with own_plane(request, EXAMPLE_DRIVER, since=37, audit=True) as plane:
+        plane.add_node(NODE)
+        stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
+        stage.begin()
+        yield stage
+        stage.stop_webhook()
 
 
 def _own_writes(stage: SliceStage) -> int:

@@ -14,10 +14,8 @@ from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging
 from tests.apiserver.patches.test_guard import DRIVER, GROUPS, KEY, NODES, RULES, _populate, make_patch, node, of
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage, make_policy
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import EXPIRES_AT, HARDWARE_LABEL, NOT_BEFORE, PATCH_LABEL, REACTION, REASONS, DeviceSelector
@@ -56,17 +54,11 @@ SQUATTED: Final = rule_name("firmware", DeviceTaint(KEY, "", "NoSchedule"), Devi
 @pytest.fixture
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Nodes with devices; the kind, the policy; nothing is registered yet."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules are read in v1")
-    with ControlPlane(assets, audit=True) as plane:
-        found = Stage(plane)
-        found.install()
+    with own_stage(request, since=37, audit=True) as found:
         install_patches(found, "Group", *GROUPS)
         _populate(found.client)
         _ = found.write_policy(yaml.safe_dump(POLICY)).object
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield found
+        yield found
 
 
 def harmless(name: str, **metadata: Any) -> Json:

@@ -14,11 +14,9 @@ from tests.apiserver.manifests.installing import OWN_NAMESPACE
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
+from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage, hash_of, health, make_policy
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
 from tests.controlplane.client import Client, path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from tests.selectors.hostile import bomb, hostile, long, towers
@@ -52,17 +50,11 @@ USED: Final = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER
 @pytest.fixture(scope="module")
 def crowded(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Nodes with two devices each, of which a pod uses the first; the kind; and the webhook, not running yet."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules are read in v1")
-    with ControlPlane(assets, audit=True) as plane:
-        stage = Stage(plane)
-        stage.install()
+    with own_stage(request, since=37, audit=True) as stage:
         install_patches(stage, "Group", *GROUPS)
         _populate(stage.client)
         _ = stage.write_policy(yaml.safe_dump(POLICY)).object
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield stage
+        yield stage
 
 
 def _populate(client: Client) -> None:

@@ -12,9 +12,7 @@ import pytest
 from tests.apiserver.patches.closing import TRIED_AGAIN_SECONDS, wait_younger
 from tests.apiserver.patches.slices import SLICES, SliceStage
 from tests.apiserver.patches.values import COLLECTION
-from tests.apiserver.policy.stage import RestartablePlane
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
+from tests.apiserver.planes import own_plane
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.slice_publisher import SlicePublisher
@@ -29,17 +27,13 @@ MODEL: Final = {"string": "a100"}
 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SliceStage]:
-    assets = _assets(request, "kube-scheduler")
-    if versions.minor(assets.version) < 34:
-        pytest.skip("drivers publish v1")
-    with RestartablePlane(assets, scheduler=True, audit=True) as plane:
-        for _ in _keeping_logs_of_failures(request, plane):
-            plane.add_node("node-0")
-            stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
-            stage.begin()
-            stage.create("v1", "Namespace", NAMESPACE)
-            yield stage
-            stage.stop_webhook()
+    with own_plane(request, "kube-scheduler", since=34, audit=True) as plane:
+        plane.add_node("node-0")
+        stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
+        stage.begin()
+        stage.create("v1", "Namespace", NAMESPACE)
+        yield stage
+        stage.stop_webhook()
 
 
 @pytest.fixture

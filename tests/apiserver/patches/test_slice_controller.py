@@ -12,9 +12,7 @@ from tests.apiserver.accounts import Token, asked_for, refused
 from tests.apiserver.patches.slices import SliceStage
 from tests.apiserver.patches.values import COLLECTION, patch
 from tests.apiserver.patching import PatchProcess
-from tests.apiserver.policy.stage import RestartablePlane
-from tests.conftest import _assets, _keeping_logs_of_failures
-from tests.controlplane import versions
+from tests.apiserver.planes import own_plane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.slice_publisher import SlicePublisher
 from webhook.api.names import PATCH_ACCOUNT
@@ -30,15 +28,11 @@ SOON_SECONDS: Final = 180.0
 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SliceStage]:
-    assets = _assets(request)
-    if versions.minor(assets.version) < 34:
-        pytest.skip("drivers publish v1")
-    with RestartablePlane(assets, audit=True) as plane:
-        for _ in _keeping_logs_of_failures(request, plane):
-            stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
-            stage.begin()
-            yield stage
-            stage.stop_webhook()
+    with own_plane(request, since=34, audit=True) as plane:
+        stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
+        stage.begin()
+        yield stage
+        stage.stop_webhook()
 
 
 @pytest.fixture(scope="module")

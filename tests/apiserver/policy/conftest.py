@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.apiserver.planes import own_plane, own_stage
 from tests.apiserver.policy.rows import POLICY
-from tests.apiserver.policy.stage import RestartablePlane, Stage
-from tests.conftest import FAKE_NODES, _assets, _keeping_logs_of_failures
+from tests.apiserver.policy.stage import Stage
+from tests.conftest import FAKE_NODES
 from tests.controlplane import versions
 from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
@@ -18,11 +19,10 @@ from tests.controlplane.versions import GROUP
 @pytest.fixture(scope="package")
 def policy_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Controllers, scheduler, kubelets and an audit log: annotations are told nowhere else."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
-    with ControlPlane(assets, controllers=[], scheduler=True, kwok=True, audit=True) as plane:
+    with own_plane(request, "kube-controller-manager", "kube-scheduler", "kwok", audit=True) as plane:
         for name in FAKE_NODES:
             plane.add_node(name)
-        yield from _keeping_logs_of_failures(request, plane)
+        yield plane
 
 
 @pytest.fixture(scope="package")
@@ -57,8 +57,5 @@ def small(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
     """
     unserved = {f"{GROUP}/{version}/devicetaintrules": False for version in versions.rule_versions(assets.version)}
     gates = {"DRADeviceTaintRules": False, "WatchList": False}
-    with RestartablePlane(assets, audit=True, feature_gates=gates, runtime_config=unserved) as plane:
-        stage = Stage(plane)
-        stage.install()
-        for _ in _keeping_logs_of_failures(request, plane):
-            yield stage
+    with own_stage(request, audit=True, feature_gates=gates, runtime_config=unserved) as stage:
+        yield stage
