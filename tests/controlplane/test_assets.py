@@ -96,45 +96,27 @@ def test_every_release_for_a_matrix_has_its_pinned_sums() -> None:
         assert f"k8s.io/kubernetes v{release} h1:" in (program.module / program.modfile).with_suffix(".sum").read_text()
 
 
-def test_a_version_of_cert_manager_is_pinned_and_brings_its_kinds() -> None:
-    program = assets._cert_manager()
-    assert program.executable == "cert-manager"
-    assert program.data == (("github.com/cert-manager/cert-manager", "deploy/crds"),)
-    version = program.name.removeprefix("cert-manager-")
-    assert f"github.com/cert-manager/cert-manager v{version} h1:" in (program.module / "go.sum").read_text()
-
-
-def test_a_version_of_helm_3_is_pinned_beside_helm_4() -> None:
-    for major, program in ((3, assets.helm_3()), (4, assets.helm())):
-        assert program.executable == "helm"
-        version = program.name.removeprefix("helm-")
-        assert f"helm.sh/helm/v{major} v{version} h1:" in (program.module / "go.sum").read_text()
-
-
-def test_a_version_of_the_example_driver_is_pinned() -> None:
-    program = assets._example_driver()
-    assert program.executable == assets.EXAMPLE_DRIVER
-    version = program.name.removeprefix(f"{assets.EXAMPLE_DRIVER}-")
-    assert f"sigs.k8s.io/dra-example-driver v{version} h1:" in (program.module / "go.sum").read_text()
-
-
-def test_versions_of_the_managers_of_gangs_are_pinned_and_bring_their_kinds_and_webhooks() -> None:
-    for program, module, name in (
-        (assets._job_set(), "sigs.k8s.io/jobset", assets.JOB_SET),
-        (assets._leader_worker_set(), "sigs.k8s.io/lws", assets.LEADER_WORKER_SET),
-    ):
-        assert program.executable == name
-        assert {required for required, _ in program.data} == {module}
-        assert {"bases", "webhook"} <= {Path(folder).name for _, folder in program.data}
-        version = program.name.removeprefix(f"{name}-")
-        assert f"{module} v{version} h1:" in (program.module / "go.sum").read_text()
-
-
-def test_the_evictor_of_1_38_is_pinned() -> None:
-    program = assets.evictor_of_1_38()
-    assert program.executable == "evictor138"
-    version = program.name.removeprefix("evictor138-")
-    assert f"k8s.io/kubernetes v{version} h1:" in (program.module / "go.sum").read_text()
+@pytest.mark.parametrize(
+    ("program", "executable", "module", "brings"),
+    [
+        (assets._cert_manager(), "cert-manager", "github.com/cert-manager/cert-manager", {"crds"}),
+        (assets.helm_3(), "helm", "helm.sh/helm/v3", set()),
+        (assets.helm(), "helm", "helm.sh/helm/v4", set()),
+        (assets._example_driver(), assets.EXAMPLE_DRIVER, "sigs.k8s.io/dra-example-driver", set()),
+        (assets._job_set(), assets.JOB_SET, "sigs.k8s.io/jobset", {"bases", "webhook"}),
+        (assets._leader_worker_set(), assets.LEADER_WORKER_SET, "sigs.k8s.io/lws", {"bases", "webhook"}),
+        (assets.evictor_of_1_38(), "evictor138", "k8s.io/kubernetes", set()),
+    ],
+    ids=["cert-manager", "helm 3", "helm 4", "example driver", "jobset", "leader worker set", "evictor of 1.38"],
+)
+def test_versions_of_other_programs_are_pinned_and_bring_their_kinds(
+    program: GoProgram, executable: str, module: str, brings: set[str]
+) -> None:
+    assert program.executable == executable
+    assert {required for required, _ in program.data} == ({module} if brings else set())
+    assert brings <= {Path(folder).name for _, folder in program.data}
+    version = program.name.removeprefix(f"{executable}-")
+    assert f"{module} v{version} h1:" in (program.module / "go.sum").read_text()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError, wait_until
+from tests.controlplane.test_processes import _alive
 from tests.controlplane.versions import GROUP
 
 pytestmark = pytest.mark.apiserver
@@ -164,14 +164,6 @@ def test_every_component_serves_its_metrics(full_plane: ControlPlane) -> None:
 
 
 # --- start and stop -------------------------------------------------------------------------------
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_stopping_leaves_no_process_and_no_file(assets: Assets) -> None:

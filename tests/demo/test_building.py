@@ -17,6 +17,7 @@ import pytest
 
 from tests.controlplane import assets
 from tests.controlplane.processes import wait_until
+from tests.controlplane.test_processes import _alive
 from tests.controlplane.webhook_process import ROOT
 from tests.demo import __main__ as demo
 from tests.demo import building, cluster, terminal
@@ -24,6 +25,7 @@ from tests.demo.building import BackgroundBuild, BuildNews
 from tests.demo.scenes import Chapter, Step
 from tests.demo.telling import Outcome, Storyteller
 from tests.demo.terminal import Terminal
+from tests.demo.test_telling import _Tty
 from tests.demo.tour import ALONE
 
 FAKE_BUILD = """\
@@ -220,10 +222,8 @@ def test_build_that_fails_is_shown_and_the_demo_ends_without_a_cluster(
 ) -> None:
     fake.end_with(end)
     code, text = played(lambda command: fake.end() if command == "two" else None)
-    assert code == 0
-    assert _marks(text, "2. About two.", says, "without a control plane.") == sorted(
-        _marks(text, "2. About two.", says, "without a control plane.")
-    )
+    places = _marks(text, "2. About two.", says, "without a control plane.")
+    assert (code, places) == (0, sorted(places))
     assert "About three" not in text
     assert (end == "out of memory") is ("out of memory" in text)
 
@@ -245,11 +245,6 @@ def test_nothing_new_is_not_said_again(fake: FakeBuilds) -> None:
         fake.go_on(build)
         news.tell()
     assert stream.getvalue().count("step 1)") == stream.getvalue().count("step 2)") == 1
-
-
-class _Tty(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_status_is_one_line_on_a_terminal_and_an_occasional_one_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,14 +287,6 @@ def cold(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def _gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 @pytest.mark.slow
 def test_ctrl_c_while_chapters_are_told_ends_the_build_with_all_its_processes(
     cold: dict[str, str], tmp_path: Path
@@ -318,7 +305,7 @@ def test_ctrl_c_while_chapters_are_told_ends_the_build_with_all_its_processes(
         assert played.wait(timeout=120) == 130
     assert (tmp_path / "nice").read_text().strip() == "19"
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: _gone(pid), "the end of Go")
+    wait_until(lambda: not _alive(pid), "the end of Go")
     assert [path.name for path in (tmp_path / "cache").rglob("*.tmp-*")] == []
 
 

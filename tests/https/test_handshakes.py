@@ -81,28 +81,30 @@ def test_client_that_does_not_know_the_ca_is_counted_and_logged(
 
 
 @BOTH_VERSIONS
-def test_client_without_a_certificate_is_counted_and_logged(
-    start_server: StartServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: ssl.TLSVersion
-) -> None:
-    server = start_server(client_ca=Authority.create("ours", now=now(), lifetime=DAY))
-    context = client_context(server, tmp_path, None)
-    context.maximum_version = version
-    fails(server, context)
-    eventually(lambda: failures(server) == {"no_client_certificate": 1})
-    assert [line["error"] for line in lines(caplog)] == ["PEER_DID_NOT_RETURN_A_CERTIFICATE"]
-
-
-@BOTH_VERSIONS
-def test_client_certificate_of_another_ca_is_counted_and_logged(
-    start_server: StartServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: ssl.TLSVersion
+@pytest.mark.parametrize(
+    ("certificate", "reason", "error"),
+    [
+        pytest.param(False, "no_client_certificate", "PEER_DID_NOT_RETURN_A_CERTIFICATE", id="none"),
+        pytest.param(True, "client_certificate_rejected", "unable to get local issuer certificate", id="of another CA"),
+    ],
+)
+def test_client_without_a_certificate_of_the_client_ca_is_counted_and_logged(
+    start_server: StartServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    version: ssl.TLSVersion,
+    *,
+    certificate: bool,
+    reason: str,
+    error: str,
 ) -> None:
     ours, theirs = (Authority.create(name, now=now(), lifetime=DAY) for name in ("ours", "theirs"))
     server = start_server(client_ca=ours)
-    context = client_context(server, tmp_path, theirs)
+    context = client_context(server, tmp_path, theirs if certificate else None)
     context.maximum_version = version
     fails(server, context)
-    eventually(lambda: failures(server) == {"client_certificate_rejected": 1})
-    assert [line["error"] for line in lines(caplog)] == ["unable to get local issuer certificate"]
+    eventually(lambda: failures(server) == {reason: 1})
+    assert [line["error"] for line in lines(caplog)] == [error]
 
 
 @pytest.mark.parametrize(

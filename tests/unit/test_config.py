@@ -412,9 +412,16 @@ def test_file_stands_in_for_the_policy_of_the_cluster() -> None:
             ("--standalone", "--kubeconfig=k"),
             '--kubeconfig: Invalid value: "k": may not be given together with --standalone',
         ),
+        *(
+            (
+                ("--standalone", f"--{flag}"),
+                f"--{flag}: Invalid value: true: may not be given together with --standalone",
+            )
+            for flag in ("watch-pods", "watch-patches", "slice-attributes")
+        ),
         (
-            ("--standalone", "--watch-pods"),
-            "--watch-pods: Invalid value: true: may not be given together with --standalone",
+            ("--standalone", "--patch-account=ops"),
+            '--patch-account: Invalid value: "ops": may not be given together with --standalone',
         ),
         (("--policy-configmap=b",), '--policy-configmap: Invalid value: "b": must be "namespace/name"'),
     ],
@@ -426,6 +433,23 @@ def test_sources_that_exclude_each_other_are_refused(arguments: tuple[str, ...],
 def test_pods_are_followed_only_if_asked_for() -> None:
     assert not parse("--cert-dir=/certs").watch_pods
     assert parse("--cert-dir=/certs", "--watch-pods").watch_pods
+
+
+@pytest.mark.parametrize(
+    ("arguments", "watched", "account", "changed"),
+    [
+        ((), False, "", False),
+        (("--watch-patches",), True, "", False),
+        (("--patch-account=ops:bot",), True, "ops:bot", False),
+        (("--patch-account=bot", "--namespace=here"), True, "system:serviceaccount:here:bot", False),
+        (("--slice-attributes",), True, "", True),
+    ],
+)
+def test_patches_are_followed_if_something_needs_them_and_slices_are_changed_only_if_asked_for(
+    arguments: tuple[str, ...], *, watched: bool, account: str, changed: bool
+) -> None:
+    settings = parse("--cert-dir=/certs", *arguments)
+    assert (settings.watch_patches, settings.patch_account, settings.slice_attributes) == (watched, account, changed)
 
 
 def test_help_names_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
