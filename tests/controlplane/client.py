@@ -71,7 +71,6 @@ class Reply:
 
     @property
     def items(self) -> list[dict[str, Any]]:
-        """The objects of a list."""
         items: list[dict[str, Any]] = self.object["items"]
         return items
 

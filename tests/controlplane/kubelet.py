@@ -71,7 +71,6 @@ class PodProcess:
         self._folder.cleanup()
 
     def _mounted(self, name: str, folder: Path) -> Path:
-        """The files of a volume."""
         (volume,) = [each for each in self._pod["volumes"] if each["name"] == name]
         files = folder / name
         files.mkdir()

@@ -36,7 +36,6 @@ Types = dict[str, dict[str, str]]
 
 
 def file_of(version: str) -> Path:
-    """The file of a release."""
     return FOLDER / f"1.{versions.minor(version)}.json"
 
 

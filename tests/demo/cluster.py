@@ -114,7 +114,6 @@ class Cluster:
         return sum(count for (kind, _), count in answered.items() if kind == _VALIDATING)
 
     def log(self) -> str:
-        """All of it."""
         return self.webhook.process.log.read_text()
 
 

@@ -203,8 +203,6 @@ def _legend(names: Sequence[str], x: float, y: float, right: float) -> Iterator[
 
 
 class _Prometheus:
-    """A running Prometheus."""
-
     def __init__(self, url: str) -> None:
         self._url = url
 

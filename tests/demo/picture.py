@@ -52,7 +52,6 @@ class Recording(io.StringIO):
         return True
 
     def write(self, text: str) -> int:
-        """Shown and remembered."""
         sys.stdout.write(text)
         return super().write(text)
 

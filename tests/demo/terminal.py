@@ -44,7 +44,6 @@ class Terminal:
         self._write(self._wrapped(f"{number}. {text}", "", "   "), "title")
 
     def say(self, text: str) -> None:
-        """A sentence of ours."""
         self._write(self._wrapped(text, _TEXT))
 
     def command(self, line: str) -> None:

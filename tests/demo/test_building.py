@@ -68,7 +68,6 @@ class FakeBuilds:
             wait_until(lambda: build.state.endswith(f"step {self._step}"), "the next step")
 
     def end(self) -> None:
-        """The end of the build."""
         (self.folder / "end").touch()
 
 

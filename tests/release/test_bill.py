@@ -20,13 +20,11 @@ OURS = f"pkg:pypi/device-taint-webhook@{__version__}"
 
 @pytest.fixture(scope="module")
 def text(files: Path) -> str:
-    """Of the release."""
     return (files / f"device-taint-webhook-{__version__}.cdx.json").read_text()
 
 
 @pytest.fixture(scope="module")
 def bill(text: str) -> dict[str, Any]:
-    """Read."""
     document: dict[str, Any] = json.loads(text)
     return document
 

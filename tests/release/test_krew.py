@@ -19,7 +19,6 @@ from webhook import __version__
 
 @pytest.fixture(scope="module")
 def manifest(files: Path) -> dict[str, Any]:
-    """Of the release."""
     document: dict[str, Any] = yaml.safe_load((files / "dtaint.yaml").read_text())
     return document
 

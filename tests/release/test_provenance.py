@@ -19,7 +19,6 @@ from webhook import __version__
 
 @pytest.fixture(scope="module")
 def statement(files: Path) -> dict[str, Any]:
-    """Of the release."""
     document: dict[str, Any] = json.loads((files / "provenance.intoto.json").read_text())
     return document
 

@@ -53,7 +53,6 @@ class Published:
     calls: list[str]
 
     def get(self, path: str) -> bytes:
-        """From the registry."""
         accept = {"Accept": "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json"}
         request = urllib.request.Request(f"http://{self.address}/v2/team/{path}", headers=accept)
         with urllib.request.urlopen(request, timeout=30) as answer:

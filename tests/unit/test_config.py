@@ -18,6 +18,8 @@ from webhook.server.settings import Address
 from webhook.telemetry.logs import LogFormat
 
 ADDRESSES = 'must be "host:port", ":port", "[address]:port", or "0" for none'
+DELAY = "must be a number of seconds between 0 and 3600"
+TOGETHER = "may not be given together with"
 NEEDED = ("--standalone", "--cert-dir=/certs")
 DEFAULTS = ServeSettings(
     address=Address(host="127.0.0.1", port=9443),
@@ -157,22 +159,10 @@ def test_switches_can_be_off_in_the_environment(text: str) -> None:
         ("--port=https", '--port: Invalid value: "https": must be between 0 and 65535'),
         ("--port=٤٤٣", '--port: Invalid value: "٤٤٣": must be between 0 and 65535'),
         ("--port=--5", '--port: Invalid value: "--5": must be between 0 and 65535'),
-        (
-            "--log-format=xml",
-            '--log-format: Unsupported value: "xml": supported values: "json", "text"',
-        ),
-        (
-            "--shutdown-delay=-1",
-            "--shutdown-delay: Invalid value: -1: must be a number of seconds between 0 and 3600",
-        ),
-        (
-            "--shutdown-delay=nan",
-            '--shutdown-delay: Invalid value: "nan": must be a number of seconds between 0 and 3600',
-        ),
-        (
-            "--shutdown-delay=soon",
-            '--shutdown-delay: Invalid value: "soon": must be a number of seconds between 0 and 3600',
-        ),
+        ("--log-format=xml", '--log-format: Unsupported value: "xml": supported values: "json", "text"'),
+        ("--shutdown-delay=-1", f"--shutdown-delay: Invalid value: -1: {DELAY}"),
+        ("--shutdown-delay=nan", f'--shutdown-delay: Invalid value: "nan": {DELAY}'),
+        ("--shutdown-delay=soon", f'--shutdown-delay: Invalid value: "soon": {DELAY}'),
         ("--client-ca-file=", '--client-ca-file: Invalid value: "": must be a path'),
         ("--metrics-bind-address=8080", f"--metrics-bind-address: Invalid value: 8080: {ADDRESSES}"),
         ("--metrics-bind-address=::1:80", f'--metrics-bind-address: Invalid value: "::1:80": {ADDRESSES}'),
@@ -257,17 +247,11 @@ def test_variable_that_makes_no_sense_is_named_as_such() -> None:
             "--cert-dir: Required value: or --tls-cert-file and --tls-private-key-file,"  # noqa: ISC004 -- one line
             " or --self-managed-certificates; see certs/README.md",
         ),
-        (
-            ("--tls-cert-file=a",),
-            "--tls-private-key-file: Required value: must come with --tls-cert-file",
-        ),
-        (
-            ("--tls-private-key-file=a",),
-            "--tls-cert-file: Required value: must come with --tls-private-key-file",
-        ),
+        (("--tls-cert-file=a",), "--tls-private-key-file: Required value: must come with --tls-cert-file"),
+        (("--tls-private-key-file=a",), "--tls-cert-file: Required value: must come with --tls-private-key-file"),
         (
             ("--cert-dir=a", "--tls-cert-file=b"),
-            '--cert-dir: Invalid value: "a": may not be given together with --tls-cert-file and its key',
+            f'--cert-dir: Invalid value: "a": {TOGETHER} --tls-cert-file and its key',
         ),
     ],
 )
@@ -353,18 +337,9 @@ LIFETIME = 'must be a whole number with a unit, such as "90m", "24h" or "365d", 
             ("--mutating-webhook-configuration=",),
             '--mutating-webhook-configuration: Invalid value: "": must be the name of an object',
         ),
-        (
-            ("--cert-dir=a",),
-            '--cert-dir: Invalid value: "a": may not be given together with --self-managed-certificates',
-        ),
-        (
-            ("--tls-cert-file=a",),
-            '--tls-cert-file: Invalid value: "a": may not be given together with --self-managed-certificates',
-        ),
-        (
-            ("--standalone",),
-            "--self-managed-certificates: Invalid value: true: may not be given together with --standalone",
-        ),
+        (("--cert-dir=a",), f'--cert-dir: Invalid value: "a": {TOGETHER} --self-managed-certificates'),
+        (("--tls-cert-file=a",), f'--tls-cert-file: Invalid value: "a": {TOGETHER} --self-managed-certificates'),
+        (("--standalone",), f"--self-managed-certificates: Invalid value: true: {TOGETHER} --standalone"),
     ],
 )
 def test_self_managed_certificates_that_make_no_sense_are_refused(arguments: tuple[str, ...], fault: str) -> None:
@@ -406,12 +381,9 @@ def test_file_stands_in_for_the_policy_of_the_cluster() -> None:
     [
         (
             ("--policy-file=p", "--policy-configmap=a/b"),
-            '--policy-file: Invalid value: "p": may not be given together with --policy-configmap',
+            f'--policy-file: Invalid value: "p": {TOGETHER} --policy-configmap',
         ),
-        (
-            ("--standalone", "--kubeconfig=k"),
-            '--kubeconfig: Invalid value: "k": may not be given together with --standalone',
-        ),
+        (("--standalone", "--kubeconfig=k"), f'--kubeconfig: Invalid value: "k": {TOGETHER} --standalone'),
         *(
             (
                 ("--standalone", f"--{flag}"),
@@ -419,10 +391,7 @@ def test_file_stands_in_for_the_policy_of_the_cluster() -> None:
             )
             for flag in ("watch-pods", "watch-patches", "slice-attributes")
         ),
-        (
-            ("--standalone", "--patch-account=ops"),
-            '--patch-account: Invalid value: "ops": may not be given together with --standalone',
-        ),
+        (("--standalone", "--patch-account=ops"), f'--patch-account: Invalid value: "ops": {TOGETHER} --standalone'),
         (("--policy-configmap=b",), '--policy-configmap: Invalid value: "b": must be "namespace/name"'),
     ],
 )
