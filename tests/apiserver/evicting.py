@@ -5,20 +5,15 @@ from __future__ import annotations
 import contextlib
 import http.client
 import itertools
-import json
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Self
 
+from tests.apiserver.daemon import Daemon
 from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import Process, free_port
 from tests.controlplane.versions import GROUP
-from tests.controlplane.webhook_process import our_environment
 
 Json = dict[str, Any]
 
@@ -44,8 +39,8 @@ eviction:
 _numbers = itertools.count()
 
 
-class EvictProcess:
-    """`evict` from entry, when it is ready, to SIGTERM on exit; its log is shown if the block fails."""
+class EvictProcess(Daemon):
+    verb = "evict"
 
     def __init__(
         self,
@@ -60,41 +55,12 @@ class EvictProcess:
         self._arguments = [f"--mode={mode}", *arguments]
         self._policy = policy
 
-    folder: Path
-    process: Process
-    metrics_url: str
-
-    def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="evict-"))
-        policy = self.folder / "policy.yaml"
-        if self._policy is not None:
-            self.set_policy(self._policy)
-        health, metrics = free_port(), free_port()
-        self._health, self._metrics = f"127.0.0.1:{health}", f"127.0.0.1:{metrics}"
-        command = [
-            *self._program(),
-            "evict",
-            f"--kubeconfig={self._kubeconfig}",
-            *([f"--policy-file={policy}"] if self._policy is not None else []),
-            f"--health-probe-bind-address={self._health}",
-            f"--metrics-bind-address={self._metrics}",
-            "-v",
-            *self._arguments,
-        ]
-        self.process = Process(
-            "evict", command, self.folder / "evict.log", environment=our_environment(), grace_seconds=180
-        )
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.process.stop()
-        if kind is not None:
-            print(self.process.tail(60), file=sys.stderr)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _program(self) -> list[str]:
-        """Asked once the folder is there."""
-        return [sys.executable, "-m", "webhook"]
+    def _flags(self) -> list[str]:
+        flags = [f"--kubeconfig={self._kubeconfig}", *self._arguments]
+        if self._policy is None:
+            return flags
+        self.set_policy(self._policy)
+        return [f"--policy-file={self.folder / 'policy.yaml'}", *flags]
 
     def set_policy(self, text: str) -> None:
         """Puts a policy into the file that the process reads, all at once."""
@@ -103,23 +69,11 @@ class EvictProcess:
         new.replace(self.folder / "policy.yaml")
 
     def wait_working(self) -> Self:
-        """Returns once it has begun to work."""
-        self.process.wait_ready(lambda: bool(self.lines("working")))
-        return self
-
-    def lines(self, message: str) -> list[Json]:
-        """What it has logged with that message."""
-        found = []
-        for line in self.process.log.read_text().splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                record = json.loads(line)
-                if record["msg"] == message:
-                    found.append(record)
-        return found
+        return self.wait_for("working")
 
     def metric(self, name: str) -> dict[str, float]:
         """Samples of a metric by their labels, as text."""
-        connection = http.client.HTTPConnection(self._metrics, timeout=30)
+        connection = http.client.HTTPConnection(self.metrics, timeout=30)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()

@@ -62,13 +62,16 @@ class Balancer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or 0
 
     def lead_to(self, urls: Iterable[str]) -> None:
         """New connections go to these from now on; those that are open stay where they are."""
         self.order({"ports": [urlsplit(url).port for url in urls]})
+
+    def cut(self) -> None:
+        """Ends all connections, so that the next call goes to the next replica."""
+        self.order({"cut": True})
 
     def order(self, order: Json) -> Json:
         """What the process answers."""

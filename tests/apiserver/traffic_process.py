@@ -32,10 +32,10 @@ class Balancer:
 
     def __init__(self) -> None:
         self.ports: tuple[int, ...] = ()
+        self.open = set[asyncio.Transport]()
         self._turn = 0
 
     async def listen(self) -> int:
-        """The port."""
         server = await asyncio.get_running_loop().create_server(lambda: _Caller(self), _HOST, 0, backlog=512)
         port: int = server.sockets[0].getsockname()[1]
         return port
@@ -87,7 +87,14 @@ class _Caller(_Side):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._opening = asyncio.ensure_future(self._open(cast("asyncio.Transport", transport)))
+        caller = cast("asyncio.Transport", transport)
+        self._balancer.open.add(caller)
+        self._opening = asyncio.ensure_future(self._open(caller))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.transport is not None:
+            self._balancer.open.discard(self.transport)
+        super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:
@@ -198,6 +205,10 @@ async def _obey() -> None:
         match json.loads(line):
             case {"ports": ports}:
                 balancer.ports = tuple(ports)
+                _say({})
+            case {"cut": _}:
+                for each in balancer.open:
+                    each.close()
                 _say({})
             case {"start": how}:
                 context = _context(how["ca"], how["certificate"], how["key"])

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
-from tests.apiserver.guard.balancer import Balancer
 from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, Stage
 from tests.apiserver.registration.samples import MANIFESTS
+from tests.apiserver.traffic import Balancer
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import MOST_SECONDS, register, unregister
@@ -35,8 +35,8 @@ class Replicas:
                 stack.enter_context(each)
             for each in self.all:
                 wait_synced(each)
-            urls = [each.base_url for each in self.all]
-            self.balancer = balancer = stack.enter_context(Balancer(urls))
+            self.balancer = balancer = stack.enter_context(Balancer())
+            balancer.lead_to(each.base_url for each in self.all)
             plane = self._stage.plane
             wanted = register(plane, MANIFESTS, balancer.url, self._authority.pem, timeout_seconds=MOST_SECONDS)
             stack.callback(unregister, plane, wanted)
