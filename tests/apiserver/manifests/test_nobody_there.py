@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -48,8 +48,6 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
 
-pytestmark = pytest.mark.apiserver
-
 RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 COLUMNS: Final = {"self-managed": "default", "high-availability": "high availability"}
 _SOON_SECONDS: Final = 900.0
@@ -73,12 +71,12 @@ class Cluster:
 
     def run_pod(self, template: str) -> Json:
         """A pod with a claim from the template, not waited for."""
-        spec = {
-            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
-        }
-        pod = make_object("v1", "Pod", spec, namespace=self.namespace)
-        pod["apiVersion"] = "v1"
+        return self.run_pod_with(resourceClaimTemplateName=template)
+
+    def run_pod_with(self, **claim: str) -> Json:
+        containers = [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}]
+        spec = {"containers": containers, "resourceClaims": [{"name": "gpu", **claim}]}
+        pod = make_object("v1", "Pod", spec, namespace=self.namespace) | {"apiVersion": "v1"}
         _ = self.create(pod).object
         return pod
 
@@ -149,7 +147,14 @@ def test_ordinary_objects_come_change_and_go_in_every_namespace(cluster: Cluster
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     containers = [{"name": "c", "image": "none", "securityContext": restricted}]
+    labels = {"app": "a"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    deployment = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
     objects: list[Json] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": here["name"]}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
+        {"apiVersion": "v1", "kind": "Event", "metadata": here, "involvedObject": {"namespace": namespace}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": here, "spec": deployment},
         {"apiVersion": "v1", "kind": "Pod", "metadata": here, "spec": {"containers": containers}},
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here},
         {"apiVersion": "v1", "kind": "Secret", "metadata": here},
@@ -243,27 +248,14 @@ def test_our_own_pods_start_anew_without_us(cluster: Cluster) -> None:
 
 def test_whole_namespaces_go(cluster: Cluster) -> None:
     """With pods, claims in use and templates in them: the namespace controller gets rid of all."""
-    doomed = Cluster(
-        cluster.plane, cluster.way, cluster.documents, cluster.version, unused_name(), cluster.resource_slice
-    )
+    doomed = replace(cluster, namespace=unused_name())
     need_namespace(cluster.plane, doomed.namespace)
     if cluster.way == "self-managed":  # elsewhere templates are refused
         template = make_template(doomed.version, exactly(doomed.version), namespace=doomed.namespace, name="plain")
         _ = doomed.create(template).object
     claim = make_claim(doomed.version, exactly(doomed.version), namespace=doomed.namespace, name="mine")
     _ = doomed.create(claim).object
-    pod = make_object(
-        "v1",
-        "Pod",
-        {
-            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
-        },
-        namespace=doomed.namespace,
-    )
-    pod["apiVersion"] = "v1"
-    _ = doomed.create(pod).object
-    doomed.wait_running(pod)
+    doomed.wait_running(doomed.run_pod_with(resourceClaimName="mine"))
     namespace = path("v1", "namespaces", name=doomed.namespace)
     assert cluster.plane.client.delete(namespace).ok
     wait_until(lambda: cluster.plane.client.get(namespace).code == 404, "the namespace is gone", seconds=_SOON_SECONDS)

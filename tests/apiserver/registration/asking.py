@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
@@ -33,6 +33,11 @@ def cases(table: dict[str, Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("shape", table.values(), ids=table.keys())
 
 
+def table(rows: Iterable[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Parametrizes row: all but the first, which is the id and may say since which release there is such a thing."""
+    return pytest.mark.parametrize("row", rows, ids=[text for text, *_ in rows], indirect=True)
+
+
 def asked(webhook: RecordingWebhook, obj: Json) -> list[str]:
     """Which paths were called for the object since the last look, in order of their names.
 
@@ -51,17 +56,17 @@ def evaluation_errors(plane: ControlPlane) -> float:
     return sum(float(count) for count in _EVALUATION_ERRORS.findall(plane.metrics()))
 
 
-def steps(
-    client: Client, webhook: RecordingWebhook, obj: Json, *actions: tuple[str, Callable[[], Reply]]
-) -> dict[str, list[str]]:
-    """Does one after the other, each of which must succeed, and says who was asked about it."""
-    answer = {}
-    for name, action in actions:
+def follow(
+    client: Client, webhook: RecordingWebhook, obj: Json, *steps: tuple[str, Callable[[], Reply], list[str]]
+) -> None:
+    """Does one after the other, each of which must succeed; who is asked about it must be who the step says."""
+    found = {}
+    for name, action, _ in steps:
         stored = action().object
-        answer[name] = asked(webhook, obj)
+        found[name] = asked(webhook, obj)
         if "resourceVersion" in stored["metadata"]:
             wait_cached(client, obj, stored)
-    return answer
+    assert found == {name: paths for name, _, paths in steps}
 
 
 def wait_cached(client: Client, obj: Json, stored: Json) -> None:

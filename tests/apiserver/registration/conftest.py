@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,15 @@ def rule_version(request: pytest.FixtureRequest, plane: ControlPlane) -> str:
     if wanted not in versions.rule_versions(plane.server_version):
         pytest.skip(f"Kubernetes {plane.server_version} does not serve rules in {wanted}")
     return wanted
+
+
+@pytest.fixture
+def row(request: pytest.FixtureRequest) -> list[Any]:
+    """As parametrized by asking.table."""
+    text, *row = request.param
+    if text.startswith("since 1.35"):
+        request.getfixturevalue("since_1_35")
+    return row
 
 
 @pytest.fixture

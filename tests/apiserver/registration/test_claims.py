@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,11 +12,11 @@ from tests.apiserver.registration.asking import (
     MUTATE,
     NOBODY,
     asked,
-    cases,
     created,
+    follow,
     in_every_version,
     put_as_by_author,
-    steps,
+    table,
 )
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
@@ -35,83 +35,49 @@ from tests.apiserver.registration.samples import (
 from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
 
-pytestmark = pytest.mark.apiserver
-
 SOME, NONE = [TOLERATION], None
+MANY: Final = SOME * 16
 
-TOLERATING: dict[str, Callable[[str], list[Json]]] = {
-    "a request tolerates": lambda v: [exactly(v, SOME)],
-    "an alternative tolerates": lambda _: [first_available(SOME)],
-    "only the last of eight alternatives tolerates": lambda _: [first_available(*[NONE] * 7, SOME)],
-    "only the last of 32 requests tolerates": lambda v: [*[exactly(v)] * 31, exactly(v, SOME)],
-    "requests of both kinds, an alternative tolerates": lambda v: [exactly(v), first_available(NONE, SOME)],
-    "everything tolerates, as much as fits": lambda v: (
-        [exactly(v, SOME * 16)] * 16 + [first_available(*[SOME * 16] * 8)] * 16
-    ),
-}
-INTOLERANT: dict[str, Callable[[str], list[Json]]] = {
-    "no tolerations": lambda v: [exactly(v)],
-    "an empty list of tolerations": lambda v: [exactly(v, [])],
-    "no alternative tolerates": lambda _: [first_available(NONE, [])],
-    "no request at all": lambda _: [],
-    "as much as fits, without tolerations": lambda v: [exactly(v)] * 16 + [first_available(*[NONE] * 8)] * 16,
-}
-# What the API server refuses after it has evaluated the conditions of what mutates.
-MALFORMED: dict[str, Callable[[str], list[Any]]] = {
-    "a null request": lambda _: [None],
-    "a request without anything": lambda _: [{}],
-    "null instead of a request's parts": lambda _: [{"exactly": None, "firstAvailable": None, "tolerations": None}],
-    "no alternatives": lambda _: [{"firstAvailable": []}],
-    "a null alternative": lambda _: [{"firstAvailable": [None]}],
-    "the other version's shape": lambda v: [exactly("v1" if v == "v1beta1" else "v1beta1", SOME)],
-}
+CLAIMS: Final[list[tuple[str, Callable[[str], list[Any]], list[str], str]]] = [
+    ("a request tolerates", lambda v: [exactly(v, SOME)], BOTH, ""),
+    ("an alternative tolerates", lambda _: [first_available(SOME)], BOTH, ""),
+    ("only the last of eight alternatives tolerates", lambda _: [first_available(*[NONE] * 7, SOME)], BOTH, ""),
+    ("only the last of 32 requests tolerates", lambda v: [*[exactly(v)] * 31, exactly(v, SOME)], BOTH, ""),
+    ("requests of both kinds", lambda v: [exactly(v), first_available(NONE, SOME)], BOTH, ""),
+    ("all that fits", lambda v: [exactly(v, MANY)] * 16 + [first_available(*[MANY] * 8)] * 16, BOTH, ""),
+    ("no tolerations", lambda v: [exactly(v)], NOBODY, ""),
+    ("an empty list of tolerations", lambda v: [exactly(v, [])], NOBODY, ""),
+    ("no alternative tolerates", lambda _: [first_available(NONE, [])], NOBODY, ""),
+    ("no request at all", lambda _: [], NOBODY, ""),
+    ("none in all that fits", lambda v: [exactly(v)] * 16 + [first_available(*[NONE] * 8)] * 16, NOBODY, ""),
+    ("a null request", lambda _: [None], NOBODY, "Invalid"),
+    ("a request without anything", lambda _: [{}], NOBODY, "Invalid"),
+    ("nulls", lambda _: [{"exactly": None, "firstAvailable": None, "tolerations": None}], NOBODY, "Invalid"),
+    ("no alternatives", lambda _: [{"firstAvailable": []}], NOBODY, "Invalid"),
+    ("a null alternative", lambda _: [{"firstAvailable": [None]}], NOBODY, "Invalid"),
+    ("another version's shape", lambda v: [exactly("v1" if v == "v1beta1" else "v1beta1", SOME)], NOBODY, "Invalid"),
+    ("both parts, tolerating", lambda v: [{**exactly(v), **first_available(SOME)}], MUTATE, "Invalid"),
+]
+"""Requests, who is asked, and why the API server refuses after it has evaluated the conditions of what mutates."""
 
 
 @in_every_version
-@cases(TOLERATING)
+@table(CLAIMS)
 def test_claims_are_asked_about_if_a_request_tolerates(
-    plane: ControlPlane, webhook: RecordingWebhook, version: str, shape: Callable[[str], list[Json]]
+    plane: ControlPlane, webhook: RecordingWebhook, version: str, row: tuple[Any, list[str], str]
 ) -> None:
+    shape, paths, reason = row
     claim = make_claim(version, *shape(version))
-    assert created(plane.client, claim).ok
-    assert asked(webhook, claim) == BOTH
+    assert created(plane.client, claim).reason == reason
+    assert asked(webhook, claim) == paths
 
 
 @in_every_version
-@cases(INTOLERANT)
-def test_claims_without_tolerations_do_not_wait_for_us(
-    plane: ControlPlane, webhook: RecordingWebhook, version: str, shape: Callable[[str], list[Json]]
-) -> None:
-    claim = make_claim(version, *shape(version))
-    assert created(plane.client, claim).ok
-    assert asked(webhook, claim) == NOBODY
-
-
-@in_every_version
-@cases(MALFORMED)
-def test_malformed_claims_do_not_break_conditions(
-    plane: ControlPlane, webhook: RecordingWebhook, version: str, shape: Callable[[str], list[Any]]
-) -> None:
-    claim = make_claim(version, *shape(version))
-    assert created(plane.client, claim).reason == "Invalid"
-    assert asked(webhook, claim) == NOBODY
-
-
-def test_malformed_claims_that_tolerate_are_completed_before_they_are_refused(
-    plane: ControlPlane, webhook: RecordingWebhook
-) -> None:
-    version = versions.api_versions(plane.server_version)[0]
-    claim = make_claim(version, {**exactly(version), **first_available(SOME)})
-    assert created(plane.client, claim).reason == "Invalid"
-    assert asked(webhook, claim) == MUTATE
-
-
-@in_every_version
-@cases(TOLERATING | INTOLERANT)
+@table([row for row in CLAIMS if not row[-1]])
 def test_every_new_template_is_asked_about(
-    plane: ControlPlane, webhook: RecordingWebhook, version: str, shape: Callable[[str], list[Json]]
+    plane: ControlPlane, webhook: RecordingWebhook, version: str, row: tuple[Any, list[str], str]
 ) -> None:
-    template = make_template(version, *shape(version))
+    template = make_template(version, *row[0](version))
     assert created(plane.client, template).ok
     assert asked(webhook, template) == BOTH
 
@@ -135,26 +101,18 @@ def test_claims_are_asked_about_once_in_their_life(
     claim = make_claim(version, exactly(version, SOME), finalizers=[FINALIZER])
     result = {"request": "r0", "driver": DRIVER, "pool": "p", "device": "d", "tolerations": SOME}
     allocated = {"status": {"allocation": {"devices": {"results": [result]}}}}
-    assert steps(
+    follow(
         client,
         webhook,
         claim,
-        ("created", lambda: created(client, claim, dry_run=False)),
-        ("labelled", lambda: client.patch(url(claim), {"metadata": {"labels": {"a": "b"}}})),
-        ("allocated", lambda: client.patch(f"{url(claim)}/status", allocated)),
-        ("deallocated", lambda: client.patch(f"{url(claim)}/status", {"status": {"allocation": None}})),
-        ("deleted", lambda: client.delete(url(claim))),
-        ("labelled while it goes", lambda: client.patch(url(claim), {"metadata": {"labels": {"a": "c"}}})),
-        ("let go", lambda: client.patch(url(claim), NO_FINALIZERS)),
-    ) == {
-        "created": BOTH,
-        "labelled": NOBODY,
-        "allocated": NOBODY,
-        "deallocated": NOBODY,
-        "deleted": NOBODY,
-        "labelled while it goes": NOBODY,
-        "let go": NOBODY,
-    }
+        ("created", lambda: created(client, claim, dry_run=False), BOTH),
+        ("labelled", lambda: client.patch(url(claim), {"metadata": {"labels": {"a": "b"}}}), NOBODY),
+        ("allocated", lambda: client.patch(f"{url(claim)}/status", allocated), NOBODY),
+        ("deallocated", lambda: client.patch(f"{url(claim)}/status", {"status": {"allocation": None}}), NOBODY),
+        ("deleted", lambda: client.delete(url(claim)), NOBODY),
+        ("labelled while it goes", lambda: client.patch(url(claim), {"metadata": {"labels": {"a": "c"}}}), NOBODY),
+        ("let go", lambda: client.patch(url(claim), NO_FINALIZERS), NOBODY),
+    )
     assert client.get(url(claim)).code == 404
 
 
@@ -165,25 +123,25 @@ def test_templates_are_asked_about_again_only_if_their_spec_would_change(
     client = plane.client
     template = make_template(version, exactly(version, SOME), finalizers=[FINALIZER])
     annotated = {"spec": {"metadata": {"annotations": {"example.com/added": "by the author"}}}}
-    assert steps(
+    follow(
         client,
         webhook,
         template,
-        ("created", lambda: created(client, template, dry_run=False)),
-        ("put again", lambda: put_as_by_author(client, template)),
-        ("labelled", lambda: client.patch(url(template), {"metadata": {"labels": {"a": "b"}}})),
-    ) == {"created": BOTH, "put again": NOBODY, "labelled": NOBODY}
+        ("created", lambda: created(client, template, dry_run=False), BOTH),
+        ("put again", lambda: put_as_by_author(client, template), NOBODY),
+        ("labelled", lambda: client.patch(url(template), {"metadata": {"labels": {"a": "b"}}}), NOBODY),
+    )
 
     assert client.patch(url(template), annotated).reason == "Invalid"  # nobody put back what it had
     assert asked(webhook, template) == MUTATE
 
-    assert steps(
+    follow(
         client,
         webhook,
         template,
-        ("deleted", lambda: client.delete(url(template))),
-        ("let go", lambda: client.patch(url(template), NO_FINALIZERS)),
-    ) == {"deleted": NOBODY, "let go": NOBODY}
+        ("deleted", lambda: client.delete(url(template)), NOBODY),
+        ("let go", lambda: client.patch(url(template), NO_FINALIZERS), NOBODY),
+    )
 
 
 @pytest.mark.parametrize("make", [make_claim, make_template])

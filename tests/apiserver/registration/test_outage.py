@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,9 +45,6 @@ from webhook import __version__
 from webhook.api.names import WORKER
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 
-pytestmark = pytest.mark.apiserver
-
-RUNBOOKS = MANIFESTS.parent / "docs" / "runbooks.md"
 _ACCOUNT = f"system:serviceaccount:{OWN_NAMESPACE}:{WORKER}"
 _ADMINS = ("system:masters",)
 # Other work may keep two cores busy; a third wait would be a third call, and the server's own is 30 s.
@@ -62,27 +57,6 @@ def _version(plane: ControlPlane) -> str:
 
 def _rule_version(plane: ControlPlane) -> str:
     return versions.rule_versions(plane.server_version)[0]
-
-
-def _unrelated(api_version: str, kind: str, **fields: object) -> Json:
-    metadata = {} if kind in {"Node", "Namespace"} else {"namespace": "default"}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-
-
-_CONTAINERS = [{"name": "c", "image": "registry.example.com/app"}]
-_LABELS = {"app": "a"}
-_POD_TEMPLATE = {"metadata": {"labels": _LABELS}, "spec": {"containers": _CONTAINERS}}
-UNRELATED = [
-    _unrelated("v1", "Namespace"),
-    _unrelated("v1", "Node"),
-    _unrelated("v1", "Pod", spec={"containers": _CONTAINERS}),
-    _unrelated("v1", "ConfigMap", data={"policy.yaml": "mode: warn"}),
-    _unrelated("v1", "Secret"),
-    _unrelated("v1", "ServiceAccount"),
-    _unrelated("v1", "Event", involvedObject={"namespace": "default"}),
-    _unrelated("coordination.k8s.io/v1", "Lease"),
-    _unrelated("apps/v1", "Deployment", spec={"selector": {"matchLabels": _LABELS}, "template": _POD_TEMPLATE}),
-]
 
 
 def _canary(plane: ControlPlane) -> Json:
@@ -152,14 +126,6 @@ def _held_objects(plane: ControlPlane, namespace: str, *, all_fail: bool) -> Out
 
 
 class TestNobodyListens:
-    @pytest.mark.usefixtures("outage")
-    @pytest.mark.parametrize("obj", UNRELATED, ids=lambda obj: obj["kind"])
-    def test_whatever_is_not_about_device_taints_goes_on(self, plane: ControlPlane, obj: Json) -> None:
-        obj = {**obj, "metadata": {**obj["metadata"], "name": unused_name()}}
-        assert created(plane.client, obj, dry_run=False).ok
-        assert plane.client.patch(url(obj), {"metadata": {"labels": {"a": "b"}}}).ok
-        assert plane.client.delete(url(obj)).ok
-
     @pytest.mark.usefixtures("outage")
     def test_claims_and_slices_that_are_not_about_taints_go_on(self, plane: ControlPlane) -> None:
         version = _version(plane)
@@ -311,24 +277,3 @@ def test_a_claim_waits_no_longer_than_its_two_entries_say(plane: ControlPlane, t
             ("validating", "claims.validate.devicetaint.io"): 1,
         }
     assert allowed_seconds - 0.5 < waited_seconds < allowed_seconds + _SLACK_SECONDS
-
-
-def test_one_documented_command_lifts_it_all(plane: ControlPlane, tmp_path: Path) -> None:
-    (command,) = set(re.findall(r"^kubectl delete .*webhookconfiguration.*$", RUNBOOKS.read_text(), re.MULTILINE))
-    rule = make_rule(_rule_version(plane))
-    with (
-        RecordingWebhook(tmp_path) as recording,
-        registered(plane, MANIFESTS, recording.base_url, recording.ca_pem),
-    ):
-        recording.stop()
-        assert created(plane.client, rule).code == 500
-        done = plane.kubectl(*shlex.split(command)[1:])
-        assert done.code == 0, done
-        wait_until(lambda: created(plane.client, rule).ok, "rules can be created again")
-        left = [
-            plane.client.get(
-                path("admissionregistration.k8s.io/v1", f"{c['kind'].lower()}s", name=c["metadata"]["name"])
-            ).code
-            for c in configurations(MANIFESTS)
-        ]
-        assert left == [404, 404]

@@ -17,9 +17,9 @@ from tests.apiserver.registration.asking import (
     asked,
     created,
     evaluation_errors,
+    follow,
     in_every_rule_version,
     in_every_version,
-    steps,
     wait_cached,
 )
 from tests.apiserver.registration.recording import RecordingWebhook
@@ -40,8 +40,6 @@ from tests.apiserver.registration.samples import (
 )
 from tests.controlplane.client import APPLY_PATCH, Client, Reply
 from tests.controlplane.plane import ControlPlane
-
-pytestmark = pytest.mark.apiserver
 
 EVICT: Final = "devicetaint.io/evict"
 CONFIRM: Final = "devicetaint.io/confirm-impact"
@@ -116,16 +114,16 @@ def test_r1_server_side_apply_is_asked_about_when_it_sets_and_when_it_drops_our_
 ) -> None:
     client, rule = plane.client, make_rule(rule_version, finalizers=[FINALIZER])
     _going(client, webhook, rule)
-    assert steps(
+    follow(
         client,
         webhook,
         rule,
-        ("of others", lambda: _applied(client, rule, {"example.com/a": "b"})),
-        ("set", lambda: _applied(client, rule, {"example.com/a": "b", EVICT: "true"})),
-        ("again", lambda: _applied(client, rule, {"example.com/a": "b", EVICT: "true"})),
-        ("dropped", lambda: _applied(client, rule, {"example.com/a": "b"})),
-        ("let go", lambda: client.patch(url(rule), NO_FINALIZERS)),
-    ) == {"of others": NOBODY, "set": BOTH, "again": NOBODY, "dropped": BOTH, "let go": NOBODY}
+        ("of others", lambda: _applied(client, rule, {"example.com/a": "b"}), NOBODY),
+        ("set", lambda: _applied(client, rule, {"example.com/a": "b", EVICT: "true"}), BOTH),
+        ("again", lambda: _applied(client, rule, {"example.com/a": "b", EVICT: "true"}), NOBODY),
+        ("dropped", lambda: _applied(client, rule, {"example.com/a": "b"}), BOTH),
+        ("let go", lambda: client.patch(url(rule), NO_FINALIZERS), NOBODY),
+    )
 
 
 @pytest.mark.whole
@@ -154,14 +152,19 @@ def test_a_slice_that_waits_for_its_finalizers_is_asked_about_as_a_rule_is(
     client = plane.client
     resource_slice = make_slice(version, device(version, [TAINT]), finalizers=[FINALIZER])
     _going(client, webhook, resource_slice)
-    assert steps(
+    there = url(resource_slice)
+    follow(
         client,
         webhook,
         resource_slice,
-        ("of others", lambda: client.patch(url(resource_slice), {"metadata": {"annotations": {"example.com/a": "b"}}})),
-        ("ours", lambda: client.patch(url(resource_slice), {"metadata": {"annotations": {EVICT: "true"}}})),
-        ("let go", lambda: client.patch(url(resource_slice), NO_FINALIZERS)),
-    ) == {"of others": NOBODY, "ours": BOTH, "let go": NOBODY}
+        (
+            "of others",
+            lambda: client.patch(there, {"metadata": {"annotations": {"example.com/a": "b"}}}),
+            NOBODY,
+        ),
+        ("ours", lambda: client.patch(there, {"metadata": {"annotations": {EVICT: "true"}}}), BOTH),
+        ("let go", lambda: client.patch(there, NO_FINALIZERS), NOBODY),
+    )
 
 
 def test_the_policy_is_asked_about_until_it_is_gone(plane: ControlPlane, webhook: RecordingWebhook) -> None:
@@ -169,24 +172,17 @@ def test_the_policy_is_asked_about_until_it_is_gone(plane: ControlPlane, webhook
     client, policy = plane.client, make_policy(OWN_NAMESPACE, POLICY)
     policy["metadata"]["finalizers"] = [FINALIZER]
     _going(client, webhook, policy)
-    assert steps(
+    follow(
         client,
         webhook,
         policy,
-        ("labelled", lambda: client.patch(url(policy), {"metadata": {"labels": {"a": "b"}}})),
-        ("changed", lambda: client.patch(url(policy), {"data": {"policy.yaml": "mode: off"}})),
-        ("a candidate", lambda: client.patch(url(policy), {"data": {"candidate.yaml": "mode: off"}})),
-        ("binary", lambda: client.patch(url(policy), {"binaryData": {"policy.yml": "eA=="}})),
-        ("emptied", lambda: client.patch(url(policy), {"data": None})),
-        ("let go", lambda: client.patch(url(policy), NO_FINALIZERS)),
-    ) == {
-        "labelled": NOBODY,
-        "changed": VALIDATE,
-        "a candidate": VALIDATE,
-        "binary": VALIDATE,
-        "emptied": VALIDATE,
-        "let go": NOBODY,
-    }
+        ("labelled", lambda: client.patch(url(policy), {"metadata": {"labels": {"a": "b"}}}), NOBODY),
+        ("changed", lambda: client.patch(url(policy), {"data": {"policy.yaml": "mode: off"}}), VALIDATE),
+        ("a candidate", lambda: client.patch(url(policy), {"data": {"candidate.yaml": "mode: off"}}), VALIDATE),
+        ("binary", lambda: client.patch(url(policy), {"binaryData": {"policy.yml": "eA=="}}), VALIDATE),
+        ("emptied", lambda: client.patch(url(policy), {"data": None}), VALIDATE),
+        ("let go", lambda: client.patch(url(policy), NO_FINALIZERS), NOBODY),
+    )
 
 
 # --- past the registrations -----------------------------------------------------------------------
