@@ -38,6 +38,9 @@ _Started = TypeVar("_Started", ControlPlane, WebhookProcess)
 _TRACING = Tracing()
 _PLANES: list[ControlPlane] = []
 """Those of the session that run."""
+_ON_PLANES = Path(__file__).parent / "apiserver"
+_MIXED = frozenset({"test_demo.py", "test_overlay.py", "test_registration.py", "test_table.py"})
+"""They mark those of their tests that need a control plane."""
 _UNTIMED = [HealthCheck.too_slow]
 
 settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=_UNTIMED)
@@ -47,6 +50,12 @@ settings.register_profile(
 settings.register_profile("laws", settings.get_profile("ci"), max_examples=250)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_UNTIMED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "dev")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What lies in tests/apiserver needs one."""
+    if item.path.is_relative_to(_ON_PLANES) and item.path.name not in _MIXED:
+        item.add_marker("apiserver")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -110,8 +110,6 @@ def send(client: Client, case: Case) -> Reply:
 
 @dataclass
 class Comparison:
-    """Keeps the score."""
-
     client: Client
     release: Release
     stored: Mapping[tuple[str, str], Mapping[str, Mapping[str, JSON]]]

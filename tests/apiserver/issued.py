@@ -93,7 +93,6 @@ class CertManager:
         self._process = Process("cert-manager", command, self.plane.folder / "cert-manager.log")
 
     def kill(self) -> None:
-        """SIGKILL."""
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.stop()
 

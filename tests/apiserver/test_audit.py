@@ -23,8 +23,6 @@ from webhook.commands import audit
 from webhook.commands.shared import snapshot
 from webhook.policy.match import Requester
 
-pytestmark = pytest.mark.apiserver
-
 DUMPED = "resourceclaimtemplates,resourceclaims,namespaces,deviceclasses"
 LABEL = "audited.example.com/tier"
 

@@ -27,8 +27,6 @@ from tests.controlplane.webhook_process import WebhookProcess
 from webhook.api.meta import parse_time
 from webhook.validation.kinds import BY_KIND
 
-pytestmark = pytest.mark.apiserver
-
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 MINOR = versions.minor(os.environ.get("ENVTEST_K8S_VERSION") or versions.DEFAULT)
 

@@ -31,7 +31,7 @@ from tests.apiserver.traffic import FLOOR, PER_SECOND, Load
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 REQUESTS: Final = path("cert-manager.io/v1", "certificaterequests", namespace=NAMESPACE)
 SHORT: Final = {"spec": {"duration": "270s", "renewBefore": "180s"}}
@@ -175,7 +175,6 @@ def test_renewals_and_new_cas_under_load_fail_no_call(replicas: Issued) -> None:
 
 
 def requests_for(replicas: Issued, name: str) -> list[dict[str, Any]]:
-    """CertificateRequests of a Certificate."""
     found = replicas.client.get(REQUESTS).items
     return [each for each in found if each["metadata"]["annotations"]["cert-manager.io/certificate-name"] == name]
 

@@ -23,7 +23,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import WebhookProcess
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 CA_SECONDS: Final = 120
 LEAF_SECONDS: Final = 30

@@ -32,8 +32,6 @@ from webhook.cluster.events import EventType, EventWriter, ObjectReference
 from webhook.cluster.settings import ReflectorSettings
 from webhook.telemetry.metrics import Metrics
 
-pytestmark = pytest.mark.apiserver
-
 CONFIG_MAPS = path("v1", "configmaps", namespace="default")
 NAMESPACES = path("v1", "namespaces")
 

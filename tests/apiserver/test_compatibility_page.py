@@ -14,8 +14,6 @@ from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook_process import ROOT
 
-pytestmark = pytest.mark.apiserver
-
 PAGE: Final = (ROOT / "docs/compatibility.md").read_text()
 GATES: Final = ("DynamicResourceAllocation", "DRADeviceTaints", "DRADeviceTaintRules")
 

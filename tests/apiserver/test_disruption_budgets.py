@@ -19,8 +19,6 @@ from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import Unavailable, is_disruption_budget
 from webhook.cluster.client.rest import Cluster
 
-pytestmark = pytest.mark.apiserver
-
 Json = dict[str, Any]
 
 PODS: Final = path("v1", "pods", namespace="default")

@@ -20,8 +20,6 @@ from tests.controlplane.pki import Authority
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
-pytestmark = pytest.mark.apiserver
-
 _Answer = TypeVar("_Answer")
 HOOKS: Final = "admissionregistration.k8s.io/v1"
 VALIDATING: Final = path(HOOKS, "validatingwebhookconfigurations", name="device-taint-webhook")

@@ -22,8 +22,6 @@ from tests.controlplane.processes import wait_until
 from webhook import cli
 from webhook.commands import drain
 
-pytestmark = pytest.mark.apiserver
-
 Json = dict[str, Any]
 VERSION: Final = f"{versions.GROUP}/v1"
 SLICES: Final = path(VERSION, "resourceslices")

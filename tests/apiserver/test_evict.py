@@ -18,8 +18,6 @@ from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, 
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
 
-pytestmark = pytest.mark.apiserver
-
 LOOKS = 3
 """It waits 5 s for the in-tree controller to answer its canary; a busy machine may take longer once, not every time."""
 TOLERATES_SCHEDULING = {"key": "example.com/broken", "operator": "Exists", "effect": "NoSchedule"}

@@ -22,8 +22,6 @@ from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 RANKS: Final = 8
 HIT: Final = 2
 WATCH_PODS: Final = "device-taint-webhook-watch-pods"

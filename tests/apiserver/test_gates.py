@@ -28,7 +28,7 @@ from tests.controlplane.client import Client, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 DRIVER: Final = "gates.example.com"
 KEY: Final = "gates.example.com/broken"

@@ -21,7 +21,7 @@ from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from webhook.validation.releases import RELEASES
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 ENOUGH = 30
 """Objects in which each fact must occur."""

@@ -31,7 +31,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.model import Policy, PolicyMode
 from webhook.validation.releases import NEWEST, RELEASES
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 BATCH = 500
 THREADS = 4

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.apiserver.objects import rule_for
 from tests.apiserver.pages.following import blocks
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.planes import own_stage
@@ -23,8 +24,6 @@ from tests.controlplane.versions import GROUP
 from webhook.api.rules import HARDWARE_LABEL, SCOPE
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.apiserver
 
 NODE: Final = "node-0"
 DRIVER: Final = "gpu.example.com"
@@ -120,11 +119,8 @@ def _remove_pod(stage: Stage, name: str) -> None:
 
 
 def _rule(device: str, effect: str = "NoExecute") -> Json:
-    spec = {
-        "deviceSelector": {"driver": DRIVER, "pool": NODE, "device": device},
-        "taint": {"key": "example.com/faulty", "effect": effect},
-    }
-    return {"apiVersion": f"{GROUP}/v1", "kind": "DeviceTaintRule", "metadata": {"name": "faulty"}, "spec": spec}
+    selector = {"driver": DRIVER, "pool": NODE, "device": device}
+    return rule_for(selector, {"key": "example.com/faulty", "effect": effect}, name="faulty")
 
 
 def _impact(stage: Stage, rule: Json) -> str:

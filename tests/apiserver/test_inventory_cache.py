@@ -29,8 +29,6 @@ from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
 from webhook.telemetry.metrics import Metrics
 
-pytestmark = pytest.mark.apiserver
-
 Json = dict[str, Any]
 
 KINDS: Final = {
@@ -112,7 +110,6 @@ class InventoryPlane(RestartablePlane):
         _ = self.client.patch(f"{collection}/{name}/status", {"status": status}).object
 
     def taint(self, name: str, pool: str) -> None:
-        """A rule for a pool."""
         version = self.version("devicetaintrules")
         taint = make_taint(effect="NoExecute", time_added=None)
         manifest = make_rule(
@@ -121,7 +118,6 @@ class InventoryPlane(RestartablePlane):
         _ = self.client.create(self.collection("devicetaintrules"), manifest).object
 
     def clear(self) -> None:
-        """Nothing is left of it."""
         for resource in KINDS:
             if resource != "devicetaintrules" or self.serves_rules:
                 _ = self.client.delete(self.collection(resource)).object

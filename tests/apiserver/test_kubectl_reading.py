@@ -19,8 +19,6 @@ from webhook.commands import check
 from webhook.commands.shared.words import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 
-pytestmark = pytest.mark.apiserver
-
 Read: TypeAlias = Callable[[str], Any]
 
 _INT64 = range(-(2**63), 2**63)
@@ -89,34 +87,13 @@ def scalars(number: int) -> list[str]:
 WORDS = (
     *("y", "Y", "yes", "Yes", "YES", "yEs", "on", "On", "ON", "true", "True", "TRUE", "n", "no", "off", "false", "OFF"),
     *("~", "null", "Null", "NULL", "nUll", "none", "=", "<"),
-    *(
-        "0",
-        "-0",
-        "+0",
-        "00",
-        "08",
-        "017",
-        "0o17",
-        "0O17",
-        "0x1F",
-        "0X1f",
-        "0b11",
-        "0B11",
-        "-0x1F",
-        "+0o7",
-        "0o8",
-        "0b2",
-    ),
+    *("0", "-0", "+0", "00", "08", "017", "0o17", "0O17"),
+    *("0x1F", "0X1f", "0b11", "0B11", "-0x1F", "+0o7", "0o8", "0b2"),
     *("1_000", "1__0_", "0_17", "0x_f", "_1", "-_1", "1.5_0", "._5"),
     *("12:30:45", "190:20:30", "2026-06-01", "2026-06-01T12:00:00Z", "2001-12-14t21:59:43.10-05:00", "2026-6-1"),
     *("1.0", "1.", ".5", "-.5", "+.5", "1e3", "1E3", "1e+3", "1e-3", "1e", "e1", "1.2.3", "0.1", "1.10", "-0.0"),
-    *(
-        "9223372036854775807",
-        "9223372036854775808",
-        "18446744073709551615",
-        "18446744073709551616",
-        "-9223372036854775809",
-    ),
+    *("9223372036854775807", "9223372036854775808", "18446744073709551615"),
+    *("18446744073709551616", "-9223372036854775809"),
     *("1e20", "1e21", "1e308", "1e309", "1152921504606846976.0", "9007199254740993", "9007199254740993.0", "1e-7"),
     *("0xffffffffffffffff", "0x1ffffffffffffffff", "0" + "7" * 21, "0" + "7" * 22, "9" * 400),
     *('"yes"', "'5'", "!!str 5", "! 5", "!!float 5", "!!int '7'", "!!bool yes", "!!null ''"),
@@ -152,22 +129,9 @@ def test_numbers_of_json_mean_the_same(assets: Assets) -> None:
 def test_whole_numbers_are_what_a_server_takes_of_them(
     suffix: str, plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    numbers = [
-        "60",
-        "60.0",
-        "6e1",
-        "60.5",
-        "-0.0",
-        "-1e3",
-        "1e18",
-        "1e19",
-        "1e21",
-        "123456789012345678.0",
-        "true",
-        "null",
-    ]
+    numbers = ["60", "60.0", "6e1", "60.5", "-0.0", "-1e3", "1e18", "1e19", "1e21", "true", "null"]
     limit = ("9223372036854775807", "9223372036854775808", "-9223372036854775808")
-    numbers += ['"60"', *limit, *[f"{each}.0" for each in limit]]
+    numbers += ['"60"', "123456789012345678.0", *limit, *[f"{each}.0" for each in limit]]
     for position, number in enumerate(numbers):
         toleration = make_toleration(effect="NoExecute", tolerationSeconds=4711)
         claim = json.dumps(make_claim([toleration], meta=make_meta(f"c{position}", namespace="default")))

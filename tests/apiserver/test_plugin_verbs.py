@@ -22,8 +22,6 @@ from webhook.commands.diff import command as diff
 from webhook.commands.explain import command as explain
 from webhook.commands.verbs import VERBS
 
-pytestmark = pytest.mark.apiserver
-
 REFUSING: Final = """
 - name: short-waits
   action: deny

@@ -33,8 +33,6 @@ from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
 from webhook.validation.strict import strict_findings
 
-pytestmark = pytest.mark.apiserver
-
 _UNKNOWN = re.compile(r'unknown field "([^"]*)"')
 
 

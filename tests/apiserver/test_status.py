@@ -14,8 +14,6 @@ from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
 from webhook.commands.status import command as status
 
-pytestmark = pytest.mark.apiserver
-
 
 def test_status_agrees_with_the_worker(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if versions.minor(plane.server_version) < 37:

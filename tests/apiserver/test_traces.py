@@ -20,8 +20,6 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
 
-pytestmark = pytest.mark.apiserver
-
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 TRACING: Final = {
     "apiVersion": "apiserver.config.k8s.io/v1",

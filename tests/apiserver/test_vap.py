@@ -52,8 +52,6 @@ from webhook.policy.model import (
 )
 from webhook.policy.vap.export import Coverage
 
-pytestmark = pytest.mark.apiserver
-
 POLICIES: Final = int(os.environ.get("VAP_POLICIES", "12"))
 SEED: Final = int(os.environ.get("VAP_SEED", "1"))
 REQUESTS: Final = 60

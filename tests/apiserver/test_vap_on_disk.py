@@ -20,10 +20,7 @@ from webhook.commands import export_vap
 
 Json = dict[str, Any]
 
-pytestmark = [
-    pytest.mark.apiserver,
-    pytest.mark.skipif(MINOR < 37, reason="ManifestBasedAdmissionControlConfig is on since 1.37"),
-]
+pytestmark = pytest.mark.skipif(MINOR < 37, reason="ManifestBasedAdmissionControlConfig is on since 1.37")
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "integrations.md"
 SHOWN: Final = "/etc/kubernetes/admission"

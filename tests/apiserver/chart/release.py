@@ -71,7 +71,6 @@ class Release:
         self.helm("upgrade", CHART, "--reset-values", values=values)
 
     def documents(self) -> list[Json]:
-        """The objects of the release."""
         code, out, err = self.run("get", "manifest", NAME, f"--namespace={NAMESPACE}")
         assert code == 0, err
         return [each for each in yaml.load_all(out, yaml.CSafeLoader) if each]

@@ -22,7 +22,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook import __version__
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 Json = dict[str, Any]
 

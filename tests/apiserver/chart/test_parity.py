@@ -19,8 +19,6 @@ from tests.apiserver.manifests.installing import overlay_of, rendered
 from tests.controlplane.assets import Assets
 from webhook import __version__
 
-pytestmark = pytest.mark.apiserver
-
 _SELF_MANAGED: Final = "../certs/self-managed"
 _WITH_NAMESPACE: Final = {"namespace": {"create": True}}
 

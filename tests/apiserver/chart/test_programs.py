@@ -14,7 +14,7 @@ from tests.apiserver.chart.helming import CHART, EVERYTHING, Helm, Json
 from tests.release.releasing import EPOCH, REGISTRY, REVISION, ROOT
 from webhook import __version__
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 TREE: Final = Source(ROOT, __version__, REVISION, EPOCH)
 VALUES: Final[dict[str, Json]] = {

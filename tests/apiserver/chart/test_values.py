@@ -17,8 +17,6 @@ from webhook.config.serve import parse_serve
 from webhook.config.workers import parse_evict
 from webhook.policy.document import load
 
-pytestmark = pytest.mark.apiserver
-
 EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
 _RESOURCES: Final = {"limits": {"memory": "1Gi"}}
 _VARIABLE: Final = [{"name": "EXTRA", "value": "1"}]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import pytest
-
 from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
-
-pytestmark = pytest.mark.apiserver
 
 GROUP: Final = "on-call"
 POLICY: Final = make_policy(impact={"breakGlassGroups": [GROUP]})

@@ -22,8 +22,6 @@ from webhook.api.rules import CONFIRM_IMPACT
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 TEXT: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1 [^"]+)"')
 FIGURES: Final = "selects 500 devices in 500 pools; evicts 500 pods in 1 namespace, all at once"
 PUBLISHER: Final = "system:serviceaccount:gitops:publisher"

@@ -13,8 +13,6 @@ from tests.apiserver.guard.replicas import called
 from tests.apiserver.policy.stage import Stage
 from webhook.api.claims import EXTENDED_RESOURCE
 
-pytestmark = pytest.mark.apiserver
-
 LEFT: Final = 40
 """How many claims stay as they are: by themselves under the limit of 50 pods."""
 

@@ -12,13 +12,11 @@ import pytest
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
 from tests.apiserver.guard.replicas import Replicas
+from tests.apiserver.objects import slice_of
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.client import Reply
 from tests.controlplane.processes import wait_until
-from tests.controlplane.versions import GROUP
 from tests.controlplane.webhook_process import WebhookProcess
-
-pytestmark = pytest.mark.apiserver
 
 LIMIT: Final = 50
 """Pods, by the built-in policy."""
@@ -80,12 +78,9 @@ def test_rules_of_one_instant_are_all_stored_where_the_policy_softens(stage: Sta
     print(f"\n{left} of {COUNT} rules left as they are, and the others softened")
     assert left + effects.count("NoSchedule") == _stored(stage) == COUNT
     assert LIMIT <= left <= LIMIT * len(replicas.all)
-    again = stage.client.each(lambda number: _send_again(stage, number), range(COUNT), threads=24)
+    change = {"spec": {"taint": {"effect": "NoExecute"}}}
+    again = stage.client.each(lambda at: stage.client.patch(f"{RULES}/empty-{at}", change), range(COUNT), threads=24)
     assert [reply.object["spec"] for reply in again] == [reply.object["spec"] for reply in replies]
-
-
-def _send_again(stage: Stage, number: int) -> Reply:
-    return stage.client.patch(f"{RULES}/empty-{number}", {"spec": {"taint": {"effect": "NoExecute"}}})
 
 
 @pytest.mark.whole
@@ -143,9 +138,7 @@ def test_rules_one_after_the_other_hit_the_limit_once_however_many_replicas(stag
 @pytest.mark.whole
 def test_devices_that_are_closed_without_eviction_stay_within_the_limit(stage: Stage, replicas: Replicas) -> None:
     """A4: NoSchedule on one device after the other."""
-    for webhook in replicas.all:
-        stage.webhook = webhook
-        stage.use(make_policy(impact={"limits": [{"devices": 10}]}))
+    _use(stage, replicas, {"devices": 10})
     admitted = 0
     for number in range(30):
         if stage.client.create(RULES, make_rule(number, effect="NoSchedule")).ok:
@@ -181,17 +174,7 @@ def test_wide_rule_that_is_deleted_does_not_let_others_close_its_devices_in_piec
 def little_driver(stage: Stage) -> Iterator[str]:
     """Ten devices in a pool of their own."""
     name = "little.example.com"
-    little = {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "little"},
-        "spec": {
-            "driver": name,
-            "nodeName": "little",
-            "pool": {"name": "little", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"d-{number}"} for number in range(10)],
-        },
-    }
+    little = slice_of(name, "little", *[f"d-{number}" for number in range(10)])
     _ = stage.client.create(crowd.SLICES, little).object
     yield name
     _ = stage.client.delete(f"{crowd.SLICES}/little").object

@@ -14,13 +14,11 @@ from tests.apiserver.evicting import GENTLE, EvictProcess, Ward
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import CLAIMS, DRIVER, RULES, make_rule, node
 from tests.apiserver.guard.replicas import called
+from tests.apiserver.objects import allocate, claim_of
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
-from tests.controlplane.versions import GROUP
 from webhook.commands import audit
 from webhook.commands.preview import command as preview
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
@@ -53,26 +51,13 @@ class OddWard(Ward):
         return odd(claim, self.parameters)
 
 
-def make_claim(name: str, *tolerations: Json) -> Json:
-    """Of a device of the crowd's driver."""
-    requests = [{"name": "r", "exactly": {"deviceClassName": DRIVER, "tolerations": list(tolerations)}}]
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": crowd.NAMESPACE},
-        "spec": {"devices": {"requests": requests}},
-    }
-
-
 def occupy(stage: Stage, number: int, parameters: bytes) -> None:
     """A tenant replaces the claim of a node by an odd one, which is then allocated as the other was."""
-    tenant = stage.client.acting_as("alice", ["system:authenticated"])
-    assert stage.client.delete(f"{CLAIMS}/{node(number)}").ok
-    assert (reply := tenant.create(CLAIMS, odd(make_claim(node(number)), parameters))).ok, reply
-    result = {"request": "r", "driver": DRIVER, "pool": node(number), "device": "gpu"}
-    consumer = {"resource": "pods", "name": f"pod-{number}", "uid": f"uid-{number}"}
-    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-    assert stage.client.patch(f"{CLAIMS}/{node(number)}/status", {"status": status}).ok
+    tenant, name = stage.client.acting_as("alice", ["system:authenticated"]), node(number)
+    assert stage.client.delete(f"{CLAIMS}/{name}").ok
+    claim = odd(claim_of(DRIVER, name=name, namespace=crowd.NAMESPACE), parameters)
+    assert (reply := tenant.create(CLAIMS, claim)).ok, reply
+    allocate(stage.client, CLAIMS, name, driver=DRIVER, pool=name, device="gpu")
 
 
 @pytest.fixture
@@ -103,8 +88,8 @@ def test_claims_are_followed_and_read_again_whatever_their_parameters_hold(refil
 @pytest.mark.parametrize("kind", ["deep", pytest.param("surrogate", marks=pytest.mark.whole)])
 def test_toleration_beside_odd_parameters_is_refused_like_any_other(guarded: Stage, kind: str) -> None:
     guarded.use(POLICY)
-    claim = odd(make_claim(f"odd-{kind}", {"key": KEY, "operator": "Exists"}), PARAMETERS[kind])
-    reply = guarded.client.create(CLAIMS, claim)
+    claim = claim_of(DRIVER, {"key": KEY, "operator": "Exists"}, name=f"odd-{kind}", namespace=crowd.NAMESPACE)
+    reply = guarded.client.create(CLAIMS, odd(claim, PARAMETERS[kind]))
     assert (reply.code, "repairs first" in reply.message) == (403, True), reply
 
 

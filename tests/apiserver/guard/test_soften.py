@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.evicting import CONDITION, DRIVER, EvictProcess, Ward
-from tests.apiserver.guard.crowd import RULES, SLICES
 from tests.apiserver.guard.replicas import called
+from tests.apiserver.objects import RULES, SLICES, claim_of, rule_for, slice_of
 from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.apiserver.registration.samples import OWN_NAMESPACE
@@ -27,7 +26,7 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 
@@ -109,15 +108,14 @@ class Hospital:
 
     def probe(self, name: str) -> str:
         """A pod that takes any free device of the driver; the URL."""
-        requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]
-        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
-        _ = self.client.create(path(f"{GROUP}/v1", "resourceclaims", namespace="probes"), claim).object
+        claims = path(f"{GROUP}/v1", "resourceclaims", namespace="probes")
+        _ = self.client.create(claims, claim_of(DRIVER, name=name)).object
         pod = {
             "metadata": {"name": name},
             "spec": {
                 "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+                "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "r"}]}}],
+                "resourceClaims": [{"name": "r", "resourceClaimName": name}],
             },
         }
         _ = self.client.create(path("v1", "pods", namespace="probes"), pod).object
@@ -136,29 +134,8 @@ class Hospital:
 
 
 def make_rule(pool: str, effect: str = "NoExecute", **metadata: Any) -> Json:
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": pool, **metadata},
-        "spec": {
-            "deviceSelector": {"driver": DRIVER, "pool": pool},
-            "taint": {"key": "health.example.com/thermal", "effect": effect},
-        },
-    }
-
-
-def make_slice(pool: str, devices: list[str]) -> Json:
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": pool},
-        "spec": {
-            "driver": DRIVER,
-            "allNodes": True,
-            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": name} for name in devices],
-        },
-    }
+    taint = {"key": "health.example.com/thermal", "effect": effect}
+    return rule_for({"driver": DRIVER, "pool": pool}, taint, pool, **metadata)
 
 
 @pytest.fixture(scope="module")
@@ -195,14 +172,12 @@ def single(hospital: Hospital) -> Iterator[Hospital]:
 
 
 def _filled(hospital: Hospital, pools: dict[str, int]) -> Iterator[Hospital]:
-    client = hospital.client
-    jobs = []
+    client, jobs = hospital.client, []
     for pool, pods in pools.items():
         names = [f"{pool}-{number}" for number in range(pods)]
-        _ = client.create(SLICES, make_slice(pool, [*names, "free"])).object
+        _ = client.create(SLICES, slice_of(DRIVER, pool, *names, "free", node=None)).object
         jobs += [(pool, name) for name in names]
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda job: _admit(client, *job), jobs))
+    client.each(lambda job: _admit(client, *job), jobs, threads=8)
     claims = f'inventory_objects{{resource="resourceclaims"}} {len(jobs)}.0'
     wait_until(lambda: claims in hospital.stage.webhook.metrics(), "the webhook knows the claims")
     yield hospital

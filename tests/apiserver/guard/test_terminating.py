@@ -9,8 +9,6 @@ import pytest
 from tests.apiserver.guard.crowd import RULES, make_rule
 from tests.apiserver.policy.stage import Stage
 
-pytestmark = pytest.mark.apiserver
-
 EVICT: Final = {"devicetaint.io/evict": "true"}
 FORGED: Final = {"devicetaint.io/confirm-impact": "v1.9999999999.999999999.999999999.999999999.999999999." + "A" * 43}
 KEPT: Final = {"finalizers": ["attack.example.com/keep"]}

@@ -8,16 +8,12 @@ import time
 from contextlib import closing
 from typing import Final
 
-import pytest
-
 from tests.apiserver.guard.crowd import RULES, make_rule
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.builders import make_review
 from tests.controlplane.client import Client
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import WebhookProcess
-
-pytestmark = pytest.mark.apiserver
 
 LIMIT: Final = 2
 """Pods; each rule hits one."""

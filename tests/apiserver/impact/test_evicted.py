@@ -17,7 +17,7 @@ from tests.apiserver.impact.witness import Witness
 from tests.apiserver.policy.stage import Stage
 from webhook.files.report import table
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 PODS_AT_LEAST: Final = 200
 ROUNDING: Final = timedelta(seconds=1)

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.impact.fleet import GPU, MAINT, OTHER, VERSION
+from tests.apiserver.impact.fleet import GPU, MAINT, OTHER
 from tests.apiserver.impact.population import RULES, SLICES, Population
 from tests.apiserver.impact.rows import Row
 from tests.apiserver.impact.trial import POLL_SECONDS, SLACK_SECONDS, SOON_SECONDS, Trials
 from tests.apiserver.impact.witness import Figures, Witness, condition, figures
+from tests.apiserver.objects import rule_for
 from tests.apiserver.policy.stage import Stage
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.processes import wait_until
@@ -23,8 +24,6 @@ from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.pools import Evictor
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.apiserver
 
 AFTERWARDS: Final = Row("afterwards", "nic/4/*", OTHER)
 """It evicts one pod of the bench it is tried on."""
@@ -41,11 +40,7 @@ def clean(telling: Stage, population: Population) -> Iterator[Population]:  # no
 
 
 def _rule(selector: Json | None, effect: str, **annotations: str) -> Json:
-    spec: Json = {"taint": {"key": MAINT, "effect": effect}}
-    if selector is not None:
-        spec["deviceSelector"] = selector
-    metadata = {"name": "other", "annotations": annotations}
-    return {"apiVersion": VERSION, "kind": "DeviceTaintRule", "metadata": metadata, "spec": spec}
+    return rule_for(selector, {"key": MAINT, "effect": effect}, name="other", annotations=annotations)
 
 
 def _evicted_until_now(population: Population, witness: Witness) -> list[str]:

@@ -11,17 +11,16 @@ import pytest
 from tests.apiserver.impact.fleet import MAINT, OTHER
 from tests.apiserver.impact.population import RULES, Population
 from tests.apiserver.impact.witness import Witness
+from tests.apiserver.objects import rule_for
 from tests.apiserver.policy.stage import Stage
 from tests.controlplane import versions
 from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
-from tests.controlplane.versions import FACTS, GROUP
+from tests.controlplane.versions import FACTS
 from webhook.admission.impact_text import on_missing_selector
 from webhook.api.rules import CONFIRM_IMPACT
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.apiserver
 
 # Of the whole fleet, for a key that nobody names: test_evicted has the in-tree controller's own word for them.
 DEVICES: Final = "224 devices"
@@ -46,15 +45,8 @@ def guarded(installed: Stage, population: Population, witness: Witness) -> Itera
 
 
 def _rule(selector: Json | None, effect: str, version: str = "v1", key: str = OTHER, **metadata: Any) -> Json:
-    spec: Json = {"taint": {"key": key, "effect": effect}}
-    if selector is not None:
-        spec["deviceSelector"] = selector
-    return {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "accident"} | metadata,
-        "spec": spec,
-    }
+    given = {"name": "accident", **metadata}
+    return rule_for(selector, {"key": key, "effect": effect}, version=version, **given)
 
 
 def _send(stage: Stage, rule: Mapping[str, Any], *, dry_run: bool = False) -> Reply:

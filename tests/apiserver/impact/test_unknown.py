@@ -12,6 +12,7 @@ import pytest
 
 from tests.apiserver.impact.fleet import GPU, OTHER
 from tests.apiserver.impact.population import Population
+from tests.apiserver.objects import rule_for
 from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, RestartablePlane, Stage, answered
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
@@ -19,8 +20,6 @@ from tests.controlplane.versions import GROUP
 from tests.controlplane.webhook_process import WebhookProcess
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.apiserver
 
 LOST_SECONDS: Final = 60.0
 """An inventory that is not followed counts as unknown after a quarter of this."""
@@ -33,11 +32,8 @@ KNOWN: Final = "selects 1 device"
 def _rule(population: Population, effect: str) -> Json:
     """It hits one pod at most."""
     alpha = population.benches["alpha"]
-    spec = {
-        "deviceSelector": {"driver": alpha.driver(GPU), "pool": alpha.pool(0), "device": alpha.device(GPU, 0)},
-        "taint": {"key": OTHER, "effect": effect, "timeAdded": None},
-    }
-    return {"apiVersion": f"{GROUP}/v1", "kind": "DeviceTaintRule", "metadata": {"name": "unknown"}, "spec": spec}
+    selector = {"driver": alpha.driver(GPU), "pool": alpha.pool(0), "device": alpha.device(GPU, 0)}
+    return rule_for(selector, {"key": OTHER, "effect": effect, "timeAdded": None}, name="unknown")
 
 
 def _answer(stage: Stage, webhook: WebhookProcess, rule: Json) -> tuple[bool, str]:

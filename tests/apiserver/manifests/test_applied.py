@@ -27,8 +27,6 @@ from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
-pytestmark = pytest.mark.apiserver
-
 HOW: Final = {
     "client-side": (),
     "server-side": ("--server-side", "--field-manager=gitops"),

@@ -24,8 +24,6 @@ from tests.apiserver.manifests.installing import (
 from tests.controlplane.assets import Assets
 from webhook.config.serve import parse_serve
 
-pytestmark = pytest.mark.apiserver
-
 CERTIFICATES: Final = ("../certs/cert-manager", "../certs/self-managed")
 MORE: Final = tuple(
     f"components/{name}"

@@ -29,8 +29,6 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import MOST_SECONDS, calls, default_probes
 from tests.controlplane.webhook_process import SERVE, WebhookProcess, our_environment
 
-pytestmark = pytest.mark.apiserver
-
 Json = dict[str, Any]
 
 NAMESPACE: Final = "platform-dra"

@@ -24,8 +24,6 @@ from webhook.certificates.settings import SelfManagedSettings
 from webhook.config.serve import parse_serve
 from webhook.config.workers import parse_evict
 
-pytestmark = pytest.mark.apiserver
-
 ELSEWHERE: Final = "platform-dra"
 IN: Final = {"namespace": ELSEWHERE, "transformers": ["transformers/namespace"]}
 _NAMES: Final = frozenset(

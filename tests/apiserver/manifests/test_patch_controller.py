@@ -19,8 +19,6 @@ from tests.controlplane.processes import wait_until
 from webhook.api.names import PATCH_ACCOUNT, PATCHER
 from webhook.config.workers import PatchSettings, parse_patch
 
-pytestmark = pytest.mark.apiserver
-
 WAY: Final = "patch-controller"
 SERVE_ACCOUNT: Final = "device-taint-webhook"
 _WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}

@@ -29,8 +29,6 @@ from tests.controlplane.assets import Assets
 from webhook.config.serve import parse_serve
 from webhook.config.workers import parse_evict
 
-pytestmark = pytest.mark.apiserver
-
 FAIL_CLOSED: Final = {"high-availability", "production"}
 WITH_PATCHES: Final = {"patches", "patch-controller"}
 MODES: Final = {

@@ -19,8 +19,6 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands import audit
 
-pytestmark = pytest.mark.apiserver
-
 ACCOUNT: Final = "device-taint-webhook-reports"
 NAME: Final = "device-taint-webhook"
 DEFINITIONS: Final = Path(__file__).parents[2] / "controlplane" / "openreports"

@@ -17,6 +17,7 @@ import yaml
 
 from tests.apiserver.accounts import Token, asked_for, grant, refused, rights_of
 from tests.apiserver.evicting import RULES, EvictProcess, Ward
+from tests.apiserver.guard.replicas import wait_synced
 from tests.apiserver.manifests.installing import (
     OWN_NAMESPACE,
     REGISTRATIONS,
@@ -26,6 +27,7 @@ from tests.apiserver.manifests.installing import (
     remove,
     url,
 )
+from tests.apiserver.objects import claim_of
 from tests.apiserver.planes import own_plane
 from tests.builders import make_review
 from tests.controlplane import versions
@@ -35,8 +37,6 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import default_probes
 from tests.controlplane.webhook_process import WebhookProcess
-
-pytestmark = pytest.mark.apiserver
 
 SERVE: Final = "device-taint-webhook"
 EVICT: Final = "device-taint-webhook-evict"
@@ -172,13 +172,7 @@ class Server:
 
 def _strange_claim() -> Json:
     toleration = {"key": "some.example.com/key", "operator": "Exists", "effect": "NoExecute"}
-    request = {"name": "r", "exactly": {"deviceClassName": "missing.example.com", "tolerations": [toleration]}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "strange", "namespace": "nowhere"},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    return claim_of("missing.example.com", toleration, name="strange", namespace="nowhere")
 
 
 def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> None:
@@ -197,7 +191,7 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
             wait_until(
                 lambda: any("/leases/" in each["requestURI"] for each in token.events()), "the lease is looked at"
             )
-            wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
+            wait_synced(server.process)
             server.remove()  # it would refuse what comes now
             wait_until(lambda: _create_probe(cluster), "nobody is asked")
             _write_policy(cluster, "kind: Something")
@@ -209,48 +203,38 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
 
 
 @pytest.mark.whole
-def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: ControlPlane) -> None:
-    documents = installation(cluster.assets, SERVED, "components/watch-pods")
-    grant(cluster, documents, SERVE)
-    token = Token(cluster, SERVE)
-    server = Server(cluster, token, "--watch-pods")
-    try:
-        with server.process:
-            wait_until(lambda: ("pods", "watch") in _verbs(token), "pods are followed")
-            wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
-    finally:
-        server.remove()
-    assert refused(token.events()) == []
-    added = rights_of(documents, SERVE) - rights_of(installation(cluster.assets, SERVED), SERVE)
-    assert {(right.resource, right.verb) for right in added} == {
-        (resource, verb) for resource in ("pods", "podgroups") for verb in ("list", "watch")
-    }
-    tried = {right for right in added if (right.group, right.resource, right.verb) not in NO_OCCASION}
-    assert {right for right in tried if not any(right.covers(each) for each in asked_for(token.events()))} == set()
-
-
-@pytest.mark.whole
-def test_serve_follows_patches_with_what_component_patches_grants(cluster: ControlPlane) -> None:
-    documents = installation(cluster.assets, SERVED, "components/patches")
+@pytest.mark.parametrize(
+    ("component", "flag", "followed"),
+    [
+        ("watch-pods", "--watch-pods", ("pods", "podgroups")),
+        ("patches", "--watch-patches", ("resourceslicepatches",)),
+    ],
+)
+def test_serve_follows_pods_and_patches_with_what_their_components_grant(
+    cluster: ControlPlane, component: str, flag: str, followed: tuple[str, ...]
+) -> None:
+    documents = installation(cluster.assets, SERVED, f"components/{component}")
     definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
-    done = cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
-    assert done.code == 0, done
+    if definitions:
+        done = cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
+        assert done.code == 0, done
     grant(cluster, documents, SERVE)
     token = Token(cluster, SERVE)
-    server = Server(cluster, token, "--watch-patches")
+    server = Server(cluster, token, flag)
     try:
         with server.process:
-            wait_until(lambda: ("resourceslicepatches", "watch") in _verbs(token), "patches are followed")
-            wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
+            wait_until(lambda: (followed[0], "watch") in _verbs(token), f"{followed[0]} are followed")
+            wait_synced(server.process)
     finally:
         server.remove()
         remove(cluster, definitions)
     assert refused(token.events()) == []
     added = rights_of(documents, SERVE) - rights_of(installation(cluster.assets, SERVED), SERVE)
     assert {(right.resource, right.verb) for right in added} == {
-        ("resourceslicepatches", verb) for verb in ("list", "watch")
+        (resource, verb) for resource in followed for verb in ("list", "watch")
     }
-    assert {right for right in added if not any(right.covers(each) for each in asked_for(token.events()))} == set()
+    tried = {right for right in added if right.resource != "podgroups"}  # not served unless a gate is on
+    assert {right for right in tried if not any(right.covers(each) for each in asked_for(token.events()))} == set()
 
 
 def _verbs(token: Token) -> set[tuple[str, str]]:

@@ -14,8 +14,6 @@ import yaml
 from tests.apiserver.manifests.installing import ROOT
 from tests.controlplane.assets import Assets
 
-pytestmark = pytest.mark.apiserver
-
 WIKI: Final = "https://wiki.example.com/device-taint-webhook"
 
 

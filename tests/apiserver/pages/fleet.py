@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final, Self
 
+from tests.apiserver.objects import slice_of
 from tests.apiserver.pages.shell import Shell
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
@@ -56,15 +57,9 @@ def example_driver(shell: Shell) -> Iterator[None]:
 def _published(devices: int) -> list[Json]:
     """The class, and devices of the node."""
     selectors = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
-    slice_ = {
-        "driver": DRIVER,
-        "nodeName": NODE,
-        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": f"gpu-{number}"} for number in range(devices)],
-    }
     return [
         {"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": selectors},
-        {"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": slice_},
+        slice_of(DRIVER, NODE, *[f"gpu-{number}" for number in range(devices)]),
     ]
 
 

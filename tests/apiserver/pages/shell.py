@@ -46,7 +46,6 @@ class Shell:
         (self.programs / name).chmod(0o755)
 
     def write(self, name: str, text: str) -> None:
-        """A file in the folder."""
         file = self.folder / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)

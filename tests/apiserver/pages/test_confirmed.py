@@ -14,8 +14,6 @@ from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_polic
 from tests.controlplane.plane import Result
 from tests.controlplane.processes import wait_until
 
-pytestmark = pytest.mark.apiserver
-
 PAGE: Final = "docs/impact.md"
 TITLE: Final = "Impact: what a taint hits"
 CONFIRM: Final = "Confirm a large impact"

@@ -25,8 +25,6 @@ from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = pytest.mark.apiserver
-
 Json = dict[str, Any]
 
 GITOPS: Final = "Keep the webhook disabled by a commit"

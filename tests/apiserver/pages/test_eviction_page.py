@@ -17,7 +17,7 @@ from tests.apiserver.patching import PatchProcess
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 EVICTION: Final = "docs/eviction.md"
 PATCHES: Final = "docs/patches.md"

@@ -22,7 +22,7 @@ from tests.controlplane.egress import EgressProxy
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError, wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 _AMISS: Final = re.compile(r"^(?:warn|fail) +([^:]+):", re.MULTILINE)
 _NEXT_COMMAND: Final = re.compile(r"(?<!\\)\n(?=.)")

@@ -26,7 +26,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import ROOT
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 PAGE: Final = "docs/kubectl.md"
 SHEET: Final = "docs/cheat-sheet.md"

@@ -16,7 +16,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook.patches.originals import ORIGINALS
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
 SLICES: Final = path("resource.k8s.io/v1", "resourceslices")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import pytest
 import yaml
 
+from tests.apiserver.objects import claim_of
 from tests.apiserver.pages.fleet import DRIVER, RULES, example_driver
 from tests.apiserver.pages.following import Reader, blocks, section
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
@@ -35,15 +33,7 @@ def _claim(namespace: str) -> str:
         "effect": "NoExecute",
         "tolerationSeconds": 600,
     }
-    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "tolerations": [toleration]}}
-    return yaml.safe_dump(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": "patient", "namespace": namespace},
-            "spec": {"devices": {"requests": [request]}},
-        }
-    )
+    return yaml.safe_dump(claim_of(DRIVER, toleration, name="patient", namespace=namespace))
 
 
 def test_five_commands_lead_to_a_rule_that_is_refused_with_what_it_would_hit(reader: Reader) -> None:

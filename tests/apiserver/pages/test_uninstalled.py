@@ -15,7 +15,7 @@ from tests.builders import make_rule, make_template, make_toleration
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 Json = dict[str, Any]
 

@@ -34,7 +34,6 @@ class SliceStage(Stage):
         self._folder = folder
 
     def begin(self) -> None:
-        """Everything, ready."""
         self.install()
         definition = yaml.safe_load((MANIFESTS / DEFINITION).read_text())
         collection = path("apiextensions.k8s.io/v1", "customresourcedefinitions")

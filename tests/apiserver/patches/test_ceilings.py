@@ -16,26 +16,23 @@ import yaml
 
 from tests.apiserver.evicting import CONDITION, DRIVER, RULES, EvictProcess, Ward, stays
 from tests.apiserver.manifests.installing import OWN_NAMESPACE, installation
+from tests.apiserver.objects import SLICES, slice_of
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.planes import own_stage
 from tests.apiserver.policy.stage import Stage, make_policy
-from tests.controlplane.client import Client, Reply, path
+from tests.controlplane.client import Client, Reply
 from tests.controlplane.late_answers import LateAnswers
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-from tests.controlplane.versions import GROUP
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
 PODS: Final = 8
 LIMIT: Final = 5
 KEY: Final = "gpu.example.com/unhealthy"
-SLICES: Final = path(f"{GROUP}/v1", "resourceslices")
 WORKER: Final = "device-taint-webhook-evict"
 ROLES: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 GROUPS: Final = ("system:authenticated",)
@@ -141,10 +138,7 @@ def fleet(serving: Stage) -> Iterator[Fleet]:
                 {"name": f"used-{number}", "attributes": {"used": {"bool": True}}},
                 {"name": "spare", "attributes": {"used": {"bool": False}}},
             ]
-            pool = {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": DRIVER, "nodeName": f"node-{number}", "pool": pool, "devices": devices}
-            manifest = {"apiVersion": f"{GROUP}/v1", "kind": "ResourceSlice", "metadata": {"name": f"node-{number}"}}
-            _ = serving.client.create(SLICES, {**manifest, "spec": spec}).object
+            _ = serving.client.create(SLICES, slice_of(DRIVER, f"node-{number}", *devices)).object
             ward.admit(f"pod-{number}", pool=f"node-{number}", device=f"used-{number}")
         found = Fleet(serving, ward)
         known = f"hits {PODS} devices, {PODS} pods "

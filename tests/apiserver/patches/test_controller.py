@@ -11,7 +11,7 @@ from tests.conftest import FAKE_NODES
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("controller")]
+pytestmark = pytest.mark.usefixtures("controller")
 
 FRAGILE: Final = 'device.attributes["{driver}"].memory > 40'
 EVENTS: Final = path("events.k8s.io/v1", "events", namespace="default")

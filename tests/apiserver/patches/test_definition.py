@@ -13,8 +13,6 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import OWN_GROUP
 
-pytestmark = pytest.mark.apiserver
-
 ONLY_THE_WEBHOOK: Final = {
     "resourceslicepatch/filter/cel-syntax",
 }

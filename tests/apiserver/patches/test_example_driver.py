@@ -13,7 +13,7 @@ from tests.apiserver.test_hardware import DRIVER, NODE, _driver
 from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.processes import Process, wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 _LOOKS_AGAIN_SECONDS: Final = 90.0
 

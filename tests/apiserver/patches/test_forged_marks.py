@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import OWN_NAMESPACE
+from tests.apiserver.objects import rule_for
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging
 from tests.apiserver.patches.test_guard import DRIVER, GROUPS, KEY, NODES, RULES, _populate, make_patch, node, of
 from tests.apiserver.patches.values import COLLECTION, VERSION
@@ -22,8 +23,6 @@ from webhook.api.rules import EXPIRES_AT, HARDWARE_LABEL, NOT_BEFORE, PATCH_LABE
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.targets import DeviceId, rule_name
 from webhook.policy.limits import reaction_rule_name
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
@@ -63,15 +62,8 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 def harmless(name: str, **metadata: Any) -> Json:
     """What mallory may write."""
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": name, **metadata},
-        "spec": {
-            "deviceSelector": {"driver": "nobody.example.com"},
-            "taint": {"key": "mallory.example.com/x", "effect": "None"},
-        },
-    }
+    taint = {"key": "mallory.example.com/x", "effect": "None"}
+    return rule_for({"driver": "nobody.example.com"}, taint, name, **metadata)
 
 
 def reasoned(number: int) -> Json:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import OWN_NAMESPACE
+from tests.apiserver.objects import RULES, SLICES, allocate, claim_of, rule_for, slice_of
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
@@ -23,16 +24,12 @@ from tests.selectors.hostile import bomb, hostile, long, towers
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL, SOFTENED_FROM
 
-pytestmark = pytest.mark.apiserver
-
 Json = dict[str, Any]
 
 NODES: Final = 12
 DRIVER: Final = "gpu.example.com"
 KEY: Final = "gpu.example.com/unhealthy"
 NAMESPACE: Final = "ml"
-RULES: Final = path(f"{GROUP}/v1", "devicetaintrules")
-SLICES: Final = path(f"{GROUP}/v1", "resourceslices")
 CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
 CLASSES: Final = path(f"{GROUP}/v1", "deviceclasses")
 GROUPS: Final = ("system:authenticated",)
@@ -66,32 +63,13 @@ def _populate(client: Client) -> None:
         _ = client.create(path("v1", "namespaces"), manifest).object
     for number in range(NODES):
         _ = client.create(SLICES, _slice(number)).object
-        _ = client.create(CLAIMS, _claim(number)).object
-        result = {"request": "r", "driver": DRIVER, "pool": f"node-{number}", "device": "gpu-0"}
-        consumer = {"resource": "pods", "name": f"pod-{number}", "uid": f"uid-{number}"}
-        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-        _ = client.patch(f"{CLAIMS}/c-{number}/status", {"status": status}).object
+        _ = client.create(CLAIMS, claim_of("gpu", name=f"c-{number}")).object
+        allocate(client, CLAIMS, f"c-{number}", driver=DRIVER, pool=f"node-{number}", device="gpu-0")
 
 
 def _slice(number: int) -> Json:
     devices = [{"name": f"gpu-{place}", "attributes": {"place": {"int": place}}} for place in range(2)]
-    pool = {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": f"node-{number}", "pool": pool, "devices": devices}
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"node-{number}"},
-        "spec": spec,
-    }
-
-
-def _claim(number: int) -> Json:
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": f"c-{number}", "namespace": NAMESPACE},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-    }
+    return slice_of(DRIVER, f"node-{number}", *devices)
 
 
 @pytest.fixture
@@ -126,12 +104,7 @@ def make_rule(patch: Json | None, selector: Json, name: str = "part", **metadata
         uid = patch["metadata"]["uid"]
         reference = {"apiVersion": VERSION, "kind": "ResourceSlicePatch", "name": patch["metadata"]["name"], "uid": uid}
         marks = {"labels": {PATCH_LABEL: uid}, "ownerReferences": [{**reference, "controller": True}]}
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": name, **marks, **metadata},
-        "spec": {"deviceSelector": selector, "taint": taint},
-    }
+    return rule_for(selector, taint, name, **marks, **metadata)
 
 
 def node(number: int) -> Json:

@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 from tests.apiserver.patches.values import COLLECTION, patch
+from tests.builders import make_rule, make_slice
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands.preview import command as preview
-
-pytestmark = pytest.mark.apiserver
 
 DRIVER: Final = "patched.example.com"
 IS_HIGH: Final = f'device.attributes["{DRIVER}"].model == "h100"'
@@ -54,9 +53,8 @@ def fleet(defined: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def _slice(group: str, node: str, devices: list[Any]) -> Any:
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
-    return {"apiVersion": group, "kind": "ResourceSlice", "metadata": {"name": f"patched-{node}"}, "spec": spec}
+    made = make_slice(devices, driver=DRIVER, pool=node, node_name=node, meta={"name": f"patched-{node}"})
+    return made | {"apiVersion": group}
 
 
 def _int(name: str, value: int) -> Any:
@@ -108,12 +106,8 @@ def test_rules_of_a_patch_are_accepted_and_keep_what_servers_drop(
     version = f"{versions.GROUP}/{versions.rule_versions(fleet.server_version)[0]}"
     for rule in rules:
         names = {name: rule[name] for name in ("driver", "pool", "device") if rule[name] is not None}
-        made = {
-            "apiVersion": version,
-            "kind": "DeviceTaintRule",
-            "metadata": {"name": rule["name"], "annotations": rule["annotations"]},
-            "spec": {"deviceSelector": names, "taint": {"key": rule["key"], "effect": rule["effect"]}},
-        }
+        taint, meta = ({key: rule[key] for key in keys} for keys in (("key", "effect"), ("name", "annotations")))
+        made = make_rule(selector=names, taint=taint, meta=meta) | {"apiVersion": version}
         collection = path(version, "devicetaintrules")
         reply = fleet.client.create(collection, made, dry_run=True, field_validation="Strict")
         assert reply.ok, reply.message

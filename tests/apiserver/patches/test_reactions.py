@@ -13,12 +13,11 @@ import pytest
 
 from tests.apiserver.patches.closing import RULES, VERSION
 from tests.apiserver.patching import PatchProcess
+from tests.builders import make_slice
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.unit.cluster.acting import now
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 SLICES: Final = path(VERSION, "resourceslices")
@@ -55,13 +54,8 @@ class ReactingDriver:
         devices = [
             {"name": name.replace("_", "-"), **({"taints": [taint]} if ill else {})} for name, ill in sick.items()
         ]
-        spec = {
-            "driver": DRIVER,
-            "nodeName": pool,
-            "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
-            "devices": devices,
-        }
-        obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": f"reacting-{pool}"}, "spec": spec}
+        obj = make_slice(devices, driver=DRIVER, pool=pool, node_name=pool, meta={"name": f"reacting-{pool}"})
+        obj["spec"]["pool"]["generation"] = generation
         reply = self.client.apply(f"{SLICES}/reacting-{pool}", obj, field_manager="driver")
         assert reply.ok, reply
 

@@ -19,8 +19,6 @@ from tests.controlplane.slice_publisher import SlicePublisher
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 NAMESPACE: Final = "claims"
 MODEL: Final = {"string": "a100"}
 

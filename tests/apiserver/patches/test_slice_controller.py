@@ -19,8 +19,6 @@ from webhook.api.names import PATCH_ACCOUNT
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 MODEL: Final = {"string": "a100"}
 APPLIED: Final = ("True", "AttributesApplied")
 SOON_SECONDS: Final = 180.0

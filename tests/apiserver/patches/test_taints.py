@@ -16,7 +16,7 @@ from webhook.api.meta import parse_time
 
 Json = dict[str, Any]
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("controller")]
+pytestmark = pytest.mark.usefixtures("controller")
 
 OTHER: Final = "closed.example.com/other"
 DEVICES: Final = [(node, f"gpu-{number}") for node in FAKE_NODES for number in range(4)]

@@ -16,8 +16,6 @@ from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
 from webhook.api.meta import parse_time
 
-pytestmark = pytest.mark.apiserver
-
 
 @pytest.fixture(scope="module")
 def judged(defined: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:

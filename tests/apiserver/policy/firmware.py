@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.apiserver.objects import claim_of
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.rows import make_toleration
 from tests.apiserver.policy.stage import Json
@@ -17,10 +18,4 @@ RULE: Final = {"name": "no-firmware", "action": "deny", "match": {"tolerations":
 def make_firmware_claim() -> Json:
     """A claim of a new name, which RULE refuses."""
     toleration = make_toleration("firmware.example.com/update:NoExecute")
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "tolerations": [toleration]}}
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name(), "namespace": "lab"},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    return claim_of("gpu.example.com", toleration, name=unused_name(), namespace="lab")

@@ -78,7 +78,6 @@ def judge_of(document: Json) -> Judge:
 
 @functools.cache
 def the_judge() -> Judge:
-    """The policy of the table."""
     return judge_of(POLICY)
 
 

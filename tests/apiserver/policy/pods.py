@@ -43,7 +43,6 @@ def make_template(*tolerations: str, annotations: Mapping[str, str] | None = Non
 
 
 def template_url(template: Json) -> str:
-    """Where the template is."""
     return f"{TEMPLATES}/{template['metadata']['name']}"
 
 

@@ -36,7 +36,6 @@ _SAMPLE = r"^device_taint_webhook_{}(?:\{{(.*)\}})? (\S+)$"
 
 
 def make_policy(**fields: Any) -> Json:
-    """A policy document."""
     return {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy", **fields}
 
 

@@ -23,14 +23,13 @@ from tests.apiserver.policy.pods import (
 from tests.apiserver.policy.rows import POLICY, Identity
 from tests.apiserver.policy.stage import REQUESTED_BY, Stage, health
 from tests.apiserver.registration.samples import MANIFESTS
+from tests.builders import make_claim
 from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.admission.claim_view import GROUPS_MAX_BYTES
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
-
-pytestmark = pytest.mark.apiserver
 
 MILA: Final = Identity("mila", ("ml-research", "system:authenticated"))
 CARL: Final = Identity("carl", ("contractors", "system:authenticated"))
@@ -87,7 +86,6 @@ def wait_in_force(stage: Stage) -> None:
 
 @pytest.fixture(scope="module")
 def by_mila(guarded: Stage) -> Iterator[Json]:
-    """A template of hers."""
     stored = sent(guarded, MILA, template_naming(None), dry_run=False).object
     yield stored
     guarded.client.delete(template_url(stored))
@@ -254,16 +252,8 @@ def test_nothing_but_new_templates_is_affected(alone: Stage, by_mila: Json) -> N
     """Claims that bring an author, and a stored template of another author that is changed."""
     labelled = acting_as(alone, CARL).patch(template_url(by_mila), {"metadata": {"labels": {"a": "b"}}})
     assert labelled.ok, labelled
-    claim = {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": unused_name(),
-            "namespace": NAMESPACE,
-            "annotations": by_mila["spec"]["metadata"]["annotations"],
-        },
-        "spec": by_mila["spec"]["spec"],
-    }
+    metadata = {"name": unused_name(), "namespace": NAMESPACE, **by_mila["spec"]["metadata"]}
+    claim = make_claim(meta=metadata) | {"spec": by_mila["spec"]["spec"]}
     collection = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
     assert acting_as(alone, CARL).create(collection, claim, dry_run=True).ok
     on_itself = make_template(TOLERATED)
@@ -276,12 +266,8 @@ def test_nothing_but_new_templates_is_affected(alone: Stage, by_mila: Json) -> N
 
 def unknown(stage: Stage) -> set[bool]:
     """Whether our server knows no author, as it says of a generated claim, in its readiness and in its metrics."""
-    claim = {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "made", "namespace": NAMESPACE, "annotations": {REQUESTED_BY: annotation_of(MILA)}},
-        "spec": make_template(TOLERATED)["spec"]["spec"],
-    }
+    metadata = {"name": "made", "namespace": NAMESPACE, "annotations": {REQUESTED_BY: annotation_of(MILA)}}
+    claim = make_claim(meta=metadata) | {"spec": make_template(TOLERATED)["spec"]["spec"]}
     warnings = stage.ask(claim, user=CLAIM_CONTROLLER).get("warnings", [])
     return {
         any("does not prove who wrote the claim's template: ValidatingAdmission" in each for each in warnings),

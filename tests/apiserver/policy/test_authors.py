@@ -23,9 +23,8 @@ from tests.apiserver.policy.pods import (
 from tests.apiserver.policy.rows import DANA, POLICY, Identity
 from tests.apiserver.policy.stage import REQUESTED_BY, Stage, make_policy
 from tests.apiserver.registration.samples import MANIFESTS
+from tests.builders import make_claim
 from tests.controlplane.processes import wait_until
-
-pytestmark = pytest.mark.apiserver
 
 MILA: Final = Identity("mila", ("ml-research",))
 CARL: Final = Identity("carl", ("contractors",))
@@ -138,12 +137,8 @@ def test_an_author_copied_from_another_template_is_overwritten(stage: Stage, by_
 
 def test_an_author_in_a_claim_made_by_hand_is_dropped_with_a_warning(stage: Stage, by_mila: Json) -> None:
     """As exports and restores of generated claims bring it."""
-    claim = {
-        "apiVersion": by_mila["apiVersion"],
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name(), "namespace": NAMESPACE, "annotations": _annotation(by_mila)},
-        "spec": make_template(EVERYBODY)["spec"]["spec"],
-    }
+    metadata = {"name": unused_name(), "namespace": NAMESPACE, "annotations": _annotation(by_mila)}
+    claim = make_claim(meta=metadata) | {"spec": make_template(EVERYBODY)["spec"]["spec"]}
     reply = acting_as(stage, DANA).create(CLAIMS, claim, dry_run=True)
     assert REQUESTED_BY not in reply.object["metadata"].get("annotations", {})
     (warning,) = reply.warnings
@@ -172,34 +167,23 @@ def orphan(installed: Stage) -> Iterator[Json]:
 
 
 @pytest.mark.parametrize(
-    ("unknown_author", "generated_claims", "rules"),
+    ("unknown_author", "generated_claims", "made", "rules"),
     [
-        ("allow", "enforce", ""),
-        ("warn", "warn", "default,unknownAuthor"),
+        ("allow", "enforce", True, ""),
+        ("warn", "warn", True, "default,unknownAuthor"),
+        ("warn", "enforce", False, "default"),
+        ("deny", "warn", False, "unknownAuthor"),
     ],
 )
-def test_a_claim_of_an_unknown_author_is_made(
-    stage: Stage, orphan: Json, unknown_author: str, generated_claims: str, rules: str
+def test_a_claim_of_an_unknown_author_is_made_or_refused_as_the_policy_says(
+    stage: Stage, orphan: Json, unknown_author: str, generated_claims: str, *, made: bool, rules: str
 ) -> None:
     stage.use({**POLICY, "unknownAuthor": unknown_author, "generatedClaims": generated_claims})
     with PodWithClaim(stage, orphan, DANA) as pod:
-        claim = pod.claim()
-    assert _rules(stage, claim) == rules
-
-
-@pytest.mark.parametrize(
-    ("unknown_author", "generated_claims", "rule"),
-    [
-        ("warn", "enforce", "default"),
-        ("deny", "warn", "unknownAuthor"),
-    ],
-)
-def test_a_claim_of_an_unknown_author_is_refused(
-    stage: Stage, orphan: Json, unknown_author: str, generated_claims: str, rule: str
-) -> None:
-    stage.use({**POLICY, "unknownAuthor": unknown_author, "generatedClaims": generated_claims})
-    with PodWithClaim(stage, orphan, DANA) as pod:
-        assert f"(rule {rule})" in pod.refusal()
+        if made:
+            assert _rules(stage, pod.claim()) == rules
+        else:
+            assert f"(rule {rules})" in pod.refusal()
 
 
 def test_authors_are_known_after_a_restart(stage: Stage, by_mila: Json) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ssl
 
-import pytest
-
 from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS, Stage
 from tests.builders import make_review, make_rule
 from tests.controlplane.client import Client
 from tests.controlplane.webhook_process import WebhookProcess
-
-pytestmark = pytest.mark.apiserver
 
 
 def _status(webhook: WebhookProcess, context: ssl.SSLContext) -> int:

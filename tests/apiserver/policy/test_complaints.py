@@ -9,16 +9,16 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from tests.apiserver.objects import claim_of, rule_for, slice_of
 from tests.apiserver.policy.pods import CLAIMS, NAMESPACE, acting_as, make_template, unused_name
 from tests.apiserver.policy.rows import DANA, make_toleration
 from tests.apiserver.policy.stage import ACCOUNT, Stage, make_policy
 from tests.apiserver.registration.recording import RecordingWebhook
+from tests.apiserver.registration.samples import collection as collection_of
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
@@ -26,41 +26,22 @@ FINALIZER: Final = "test.example.com/wait"
 OWN: Final = make_toleration("own.example.com/key:NoExecute")
 INJECTED: Final = make_toleration("injected.example.com/key:NoExecute:60")
 DEFAULT: Final = {**make_toleration("maint.example.com/window:NoExecute:300")}
+TAINT: Final = {"key": "broken.example.com/x", "effect": "NoSchedule"}
 _READS: Final = {"get", "list", "watch"}
 
 
 def _claim(*tolerations: Json, **metadata: Any) -> Json:
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "tolerations": list(tolerations)}}
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name(), "namespace": NAMESPACE, **metadata},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    given = {"name": unused_name(), "namespace": NAMESPACE, **metadata}
+    return claim_of("gpu.example.com", *tolerations, **given)
 
 
 def _rule(version: str, **metadata: Any) -> Json:
-    return {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": unused_name(), **metadata},
-        "spec": {
-            "deviceSelector": {"driver": "nobody.example.com"},
-            "taint": {"key": "broken.example.com/x", "effect": "NoSchedule"},
-        },
-    }
+    return rule_for({"driver": "nobody.example.com"}, TAINT, unused_name(), version=version, **metadata)
 
 
 def _slice(**metadata: Any) -> Json:
-    name = unused_name()
-    device = {"name": "gpu-0", "taints": [{"key": "broken.example.com/x", "effect": "NoSchedule"}]}
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "nobody.example.com", "pool": pool, "allNodes": True, "devices": [device]}
-    return {"apiVersion": f"{GROUP}/v1", "kind": "ResourceSlice", "metadata": {"name": name, **metadata}, "spec": spec}
-
-
-def _collection(obj: Json) -> str:
-    return path(obj["apiVersion"], f"{obj['kind'].lower()}s", namespace=obj["metadata"].get("namespace", ""))
+    device = {"name": "gpu-0", "taints": [TAINT]}
+    return slice_of("nobody.example.com", unused_name(), device, node=None, **metadata)
 
 
 # --- a policy locks itself or the control plane out -------------------------------------------------
@@ -105,7 +86,7 @@ def test_a_label_that_a_namespaces_admin_may_set_allows_nothing(stage: Stage) ->
     labels = {"tier": "exempt", "control-plane": "yes", "devicetaint.io/ignore": "true", "name": "kube-system"}
     stage.create("v1", "Namespace", namespace, labels=labels)
     claim = _claim(OWN, namespace=namespace)
-    assert acting_as(stage, DANA).create(_collection(claim), claim, dry_run=True).code == 403
+    assert acting_as(stage, DANA).create(collection_of(claim), claim, dry_run=True).code == 403
     stage.client.delete(path("v1", "namespaces", name=namespace))
 
 
@@ -121,8 +102,8 @@ def test_clean_up_is_admitted_though_the_object_breaks_the_policy_of_today(stage
     template["metadata"] |= kept
     urls = []
     for obj in (_claim(OWN, **kept), template, _rule(version, **kept), _slice(**kept)):
-        stored = stage.client.create(_collection(obj), obj).object
-        urls.append(f"{_collection(obj)}/{stored['metadata']['name']}")
+        stored = stage.client.create(collection_of(obj), obj).object
+        urls.append(f"{collection_of(obj)}/{stored['metadata']['name']}")
     stage.use(
         make_policy(
             default="deny",
@@ -137,7 +118,7 @@ def test_clean_up_is_admitted_though_the_object_breaks_the_policy_of_today(stage
         )
     )
     for obj in (_claim(OWN), _rule(version)):
-        refused = acting_as(stage, DANA).create(_collection(obj), obj, dry_run=True)
+        refused = acting_as(stage, DANA).create(collection_of(obj), obj, dry_run=True)
         assert refused.code == 403, obj["kind"]
     for url in urls:
         assert stage.client.delete(url).ok, url
@@ -166,7 +147,7 @@ def test_answering_writes_nothing_in_a_dry_run_or_otherwise(stage: Stage) -> Non
         _slice(),
     ]
     earlier = sum(1 for _ in stage.plane.audit_events())
-    codes = [acting_as(stage, DANA).create(_collection(obj), obj, dry_run=True).code for obj in objects]
+    codes = [acting_as(stage, DANA).create(collection_of(obj), obj, dry_run=True).code for obj in objects]
     assert {201, 403} <= set(codes), codes
     written = _claim(OWN)
     assert acting_as(stage, DANA).create(CLAIMS, written).ok

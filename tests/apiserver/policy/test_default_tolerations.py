@@ -17,8 +17,6 @@ from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 ADDED: Final = {
     "key": "maint.example.com/window",
     "operator": "Exists",
@@ -153,27 +151,20 @@ def test_what_was_there_before_the_policy_is_not_touched(adding: Stage) -> None:
         adding.client.delete(url)
 
 
-def test_a_generated_claim_has_its_templates_and_its_author(adding: Stage) -> None:
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        pytest.param(DEFAULTS, {}, id="a template with them"),
+        pytest.param(make_policy(), {"generatedClaims": "enforce"}, id="a template from before the policy"),
+    ],
+)
+def test_a_generated_claim_has_them_and_its_author(adding: Stage, before: Json, then: Json) -> None:
+    """What is added to the claim itself does not make its author unknown."""
     template = _object("ResourceClaimTemplate", "v1")
-    dana = acting_as(adding, DANA)
-    stored = dana.create(_collection(template), template).object
-    try:
-        adding.use({**DEFAULTS, "unknownAuthor": "deny"})
-        with PodWithClaim(adding, stored, DANA) as pod:
-            claim = pod.claim()
-        assert _tolerations(claim) == [[ADDED]] * 3
-        assert author_in(claim) == "dana"
-    finally:
-        adding.client.delete(f"{_collection(template)}/{template['metadata']['name']}")
-
-
-def test_a_template_from_before_the_policy_gives_claims_with_both(adding: Stage) -> None:
-    """What is added to the claim does not make its author unknown."""
-    template = _object("ResourceClaimTemplate", "v1")
-    adding.use(make_policy())
+    adding.use(before)
     stored = acting_as(adding, DANA).create(_collection(template), template).object
     try:
-        adding.use({**DEFAULTS, "unknownAuthor": "deny", "generatedClaims": "enforce"})
+        adding.use({**DEFAULTS, "unknownAuthor": "deny", **then})
         with PodWithClaim(adding, stored, DANA) as pod:
             claim = pod.claim()
         assert _tolerations(claim) == [[ADDED]] * 3

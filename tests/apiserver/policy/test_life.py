@@ -30,8 +30,6 @@ from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 IN_USE_WITHIN_SECONDS: Final = 5.0
 """Meant is one; a machine that is busy with something else gets more."""
 AWAY_SECONDS: Final = float(os.environ.get("AWAY_SECONDS", "1"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import pytest
-
+from tests.apiserver.objects import claim_of
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.rows import DANA, make_toleration
 from tests.apiserver.policy.stage import Stage
@@ -15,8 +14,6 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.apiserver
 
 TIMES: Final = 10
 """A watch might be faster than the claim once or twice."""
@@ -29,13 +26,7 @@ ONLY_GPUS: Final = "upgrade.example.com/pending:NoSchedule"
 
 
 def _created(stage: Stage, toleration: str, *, namespace: str = "lab", device_class: str = "gpu.example.com") -> Reply:
-    wanted = {"deviceClassName": device_class, "tolerations": [make_toleration(toleration)]}
-    claim = {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name()},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": wanted}]}},
-    }
+    claim = claim_of(device_class, make_toleration(toleration), name=unused_name())
     claims = path(f"{GROUP}/v1", "resourceclaims", namespace=namespace)
     return stage.client.acting_as(*DANA).create(claims, claim, dry_run=True)
 

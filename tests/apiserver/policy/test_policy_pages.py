@@ -14,7 +14,7 @@ from tests.apiserver.policy.stage import Stage, hash_of, make_policy
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 POLICY: Final = "docs/policy.md"
 TENANTS: Final = "docs/tenants.md"

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import write_registrations
+from tests.apiserver.objects import SLICES, claim_of, slice_of
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane import versions
@@ -18,8 +19,6 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.apiserver
 
 RESOURCE: Final = "extended.example.com/gpu"
 DRIVER: Final = "extended.example.com"
@@ -66,11 +65,9 @@ def extended_resource(stage: Stage) -> Iterator[str]:
     version = f"{GROUP}/v1"
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
     stage.create(version, "DeviceClass", DRIVER, spec={"selectors": selectors, "extendedResourceName": RESOURCE})
-    pool = {"name": "everywhere", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}]}
-    stage.create(version, "ResourceSlice", DRIVER, spec=spec)
+    _ = stage.client.create(SLICES, slice_of(DRIVER, "everywhere", "gpu-0", node=None)).object
     yield RESOURCE
-    stage.client.delete(path(version, "resourceslices", name=DRIVER))
+    stage.client.delete(f"{SLICES}/everywhere")
     stage.client.delete(path(version, "deviceclasses", name=DRIVER))
 
 
@@ -112,13 +109,7 @@ def test_they_are_neither_touched_nor_judged(asked_about_everything: Stage, exte
 def test_the_annotation_alone_does_not_make_one(asked_about_everything: Stage) -> None:
     claims = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
     annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    request = {"name": "r", "exactly": {"deviceClassName": DRIVER}}
-    claim = {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name(), "namespace": NAMESPACE, "annotations": annotations},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    claim = claim_of(DRIVER, name=unused_name(), namespace=NAMESPACE, annotations=annotations)
     reply = asked_about_everything.client.acting_as("dana").create(claims, claim, dry_run=True)
     assert reply.code == 403, reply
     assert "(rule no-extended-resources)" in reply.message

@@ -15,8 +15,6 @@ from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 TABLE: Final[list[dict[str, str]]] = yaml.safe_load((FOLDER / "subresources.yaml").read_text())
 NAMESPACE: Final = "lab"
 DRIVER: Final = "gpu.example.com"

@@ -13,8 +13,6 @@ from tests.apiserver.policy.rows import POLICY, ROWS, Row
 from tests.apiserver.policy.stage import Stage, hash_of
 from tests.controlplane.client import Cause, Reply
 
-pytestmark = pytest.mark.apiserver
-
 _ADVICE = re.compile(r"DT\d{3}")
 _PLURALS = {"claim": "claims", "template": "templates"}
 

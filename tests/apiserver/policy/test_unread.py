@@ -14,8 +14,6 @@ from tests.controlplane.versions import GROUP
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.apiserver
-
 CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace="lab")
 POLICY: Final = make_policy(
     rules=[{"name": "no-tolerations", "action": "deny", "match": {"requesters": {"users": ["dana"]}}}]

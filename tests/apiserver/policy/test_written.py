@@ -10,8 +10,6 @@ import pytest
 from tests.apiserver.policy.firmware import CLAIMS, RULE, make_firmware_claim
 from tests.apiserver.policy.stage import Stage, hash_of, make_policy
 
-pytestmark = pytest.mark.apiserver
-
 CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
 
 
