@@ -152,8 +152,7 @@ class Server:
     def ask(self, request: bytes) -> bytes:
         """One request on a connection of its own, and its whole answer."""
         with self.connect() as client:
-            client.send(request)
-            return client.answer()
+            return client.ask(request)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"device_taint_webhook_{name}", labels) or 0.0
@@ -183,6 +182,10 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def ask(self, request: bytes) -> bytes:
+        self.send(request)
+        return self.answer()
 
     def answer(self) -> bytes:
         """The next answer. Raises EOFError if the server closed before one was complete."""

@@ -46,7 +46,6 @@ def authority() -> Authority:
 
 
 def asked(server: Server, context: ssl.SSLContext, path: str, review: Any) -> Any:
-    """The response to a review."""
     with server.connect(context) as client:
         client.send(post(encoded(review), path))
         head, _, body = client.answer().partition(b"\r\n\r\n")
@@ -107,8 +106,7 @@ def test_certificate_of_the_right_ca_in_another_name_gets_403_and_is_counted(
     server = start_server(client_ca=authority, state=state())
     context = client_context(server, tmp_path, authority, "system:node:node-1")
     with server.connect(context) as client:
-        client.send(post(REVIEW))
-        assert client.answer() == status_reply(
+        assert client.ask(post(REVIEW)) == status_reply(
             "403 Forbidden",
             "Forbidden",
             "the client certificate is for 'system:node:node-1', which is not in --client-names:"

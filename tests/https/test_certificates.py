@@ -68,8 +68,7 @@ def test_client_that_names_no_server_gets_the_certificate_too(server: Server) ->
     context = server.trusting()
     context.check_hostname = False
     with server.connect(context, name=None) as client:
-        client.send(post(REVIEW))
-        assert client.answer() == ALLOWED
+        assert client.ask(post(REVIEW)) == ALLOWED
 
 
 def test_plain_http_on_the_tls_port_harms_nobody(server: Server) -> None:
@@ -78,8 +77,7 @@ def test_plain_http_on_the_tls_port_harms_nobody(server: Server) -> None:
         with suppress(ConnectionError):
             assert not plain.recv(64).startswith(b"HTTP/")
     with server.connect() as client:
-        client.send(post(REVIEW))
-        assert client.answer() == ALLOWED
+        assert client.ask(post(REVIEW)) == ALLOWED
 
 
 def client_context(
@@ -152,8 +150,7 @@ class Load:
             try:
                 with self.server.connect(context) as client:
                     for _ in range(10_000 if kept else 1):
-                        client.send(post(REVIEW))
-                        assert client.answer() == ALLOWED
+                        assert client.ask(post(REVIEW)) == ALLOWED
                         with self.lock:
                             self.answered += 1
                         if self.stopped.wait(0.005):

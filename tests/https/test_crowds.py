@@ -92,8 +92,7 @@ def refusing_beside(server: Server, bodies: list[bytes]) -> list[dict[str, Any]]
             for _ in range(20):
                 # The time of this process, which is clients and server: what else a machine does is not counted.
                 started = time.process_time()
-                client.send(post(FORBIDDEN, TARGET))
-                assert response_in(client.answer())["allowed"] is False
+                assert response_in(client.ask(post(FORBIDDEN, TARGET)))["allowed"] is False
                 assert time.process_time() - started < TIMEOUT_SECONDS
         return [response_in(each.result()) for each in hostile]
 
@@ -149,8 +148,7 @@ def test_large_review_that_waits_past_its_deadline_is_refused_without_being_judg
     with server.connect() as first, server.connect() as second:
         first.send(post(large(0), "/validate?timeout=30s"))
         assert names.asked.wait(SECONDS)
-        second.send(post(large(1), "/validate?timeout=1s"))
-        answer = second.answer()
+        answer = second.ask(post(large(1), "/validate?timeout=1s"))
         assert verdict(answer) == (UID, False, 504)
         assert b"time ran out in phase queue" in answer
         assert response_in(server.ask(post(large(2), "/mutate?timeout=1s")))["allowed"] is True, "is left as it is"
@@ -187,8 +185,7 @@ def test_policy_documents_wait_for_each_other_and_nothing_waits_for_them(start_s
     with server.connect() as first, server.connect() as second:
         first.send(post(document_review("x"), "/validate?timeout=30s"))
         assert started.wait(SECONDS)
-        second.send(post(document_review("x"), "/validate?timeout=1s"))
-        late = second.answer()
+        late = second.ask(post(document_review("x"), "/validate?timeout=1s"))
         assert verdict(late) == (UID, False, 504)
         assert b"time ran out in phase queue" in late
         assert verdict(server.ask(post(document_review("x" * 20_000)))) == (UID, False, 429)
@@ -205,8 +202,7 @@ def test_review_whose_end_does_not_come_in_time_is_refused_by_its_uid(start_serv
     server = start_server(READS_ON)
     whole = post(large(0), "/validate?timeout=1s")
     with server.connect() as client:
-        client.send(whole[:-1])
-        assert verdict(client.answer()) == (UID, False, 504)
+        assert verdict(client.ask(whole[:-1])) == (UID, False, 504)
         client.send(whole[-1:])
         assert client.closed()
 

@@ -200,8 +200,7 @@ def test_connection_that_comes_about_is_no_failure_whatever_becomes_of_it(server
     before = failures(server)
     assert server.ask(post(REVIEW)) == ALLOWED
     with server.connect() as client:
-        client.send(b"no http\r\n\r\n")
-        assert client.answer().startswith(b"HTTP/1.1 400 ")
+        assert client.ask(b"no http\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     plain = socket.create_connection(server.address, timeout=SECONDS)
     server.trusting().wrap_socket(plain, server_hostname=HOST).close()
     assert failures(server) == before

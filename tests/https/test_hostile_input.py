@@ -104,8 +104,7 @@ def test_request_that_is_no_review_is_told_what_to_do(server: Server, request_by
     code = answer[9:12].decode()
     before = server.metric("bad_requests_total", code=code)
     with server.connect() as client:
-        client.send(request_bytes)
-        assert client.answer() == answer
+        assert client.ask(request_bytes) == answer
         if CLOSE.encode() in answer:
             assert client.closed()
     assert server.metric("bad_requests_total", code=code) == before + 1
@@ -172,10 +171,13 @@ def test_body_of_just_the_limit_is_read(server: Server, announced: bool) -> None
 
 def test_chunk_that_breaks_off_in_the_middle_of_a_body_is_no_review(server: Server) -> None:
     with server.connect() as client:
-        client.send(post(b"", Content_Length="", Transfer_Encoding="chunked", Expect="100-continue"))
-        assert client.answer() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.send(b"4\r\nabcd\r\nzz\r\n")
-        assert client.answer() == bad_review("the body does not match its header: check Transfer-Encoding")
+        assert (
+            client.ask(post(b"", Content_Length="", Transfer_Encoding="chunked", Expect="100-continue"))
+            == b"HTTP/1.1 100 Continue\r\n\r\n"
+        )
+        assert client.ask(b"4\r\nabcd\r\nzz\r\n") == bad_review(
+            "the body does not match its header: check Transfer-Encoding"
+        )
         assert client.closed()
 
 
@@ -197,8 +199,7 @@ def test_bodies_of_many_clients_are_bounded_together(start_server: StartServer) 
         patient.send(post(padded)[:-1])
         # Else the surplus might be the first one's.
         eventually(lambda: server.handler._bodies.buffered_bytes == len(padded) - 1)
-        late.send(post(padded))
-        assert verdict(late.answer()) == (UID, False, 429)
+        assert verdict(late.ask(post(padded))) == (UID, False, 429)
         assert server.metric("reviews_shed_total", reason="crowded") == 1
         assert server.ask(post(REVIEW)).startswith(b"HTTP/1.1 200 OK"), "small ones find room"
     eventually(lambda: server.metric("reviews_in_flight") == 0)

@@ -36,12 +36,10 @@ def test_review_over_the_body_limit_is_refused_by_its_uid(send: Callable[[bytes]
     """Answered with 413 alone it would be let in where the registration says `Ignore`."""
     before = server.metric("reviews_shed_total", reason="oversize")
     with server.connect() as client:
-        client.send(send(FORBIDDEN + b" " * LIMIT))
-        answer = client.answer()
+        answer = client.ask(send(FORBIDDEN + b" " * LIMIT))
         assert verdict(answer) == (UID, False, 413)
         assert b'"reason":"RequestEntityTooLarge"' in answer
-        client.send(post(FORBIDDEN))
-        assert verdict(client.answer()) == (UID, True, 200), "the connection may be used again"
+        assert verdict(client.ask(post(FORBIDDEN))) == (UID, True, 200), "the connection may be used again"
     assert server.metric("reviews_shed_total", reason="oversize") == before + 1
 
 
@@ -77,8 +75,7 @@ def test_review_without_end_is_answered_in_its_time(
 ) -> None:
     """Also when time ran out while its rest was read: a client that tries again, as 504 has it, would not help."""
     with start_server(READS_ON, reviews=settings).connect() as client:
-        client.send(sent)
-        assert verdict(client.answer()) == (UID, False, code)
+        assert verdict(client.ask(sent)) == (UID, False, code)
         client.send(rest)
         assert client.closed()
 

@@ -47,12 +47,17 @@ def send_in_two(server: Server, client: Client, request: bytes, body: bytes) -> 
     client.send(body)
 
 
+def send_late_bodies(server: Server, client: Client) -> None:
+    """More than are read ahead, each answered before the next one is sent."""
+    for uid in uids(QUEUED + 1):
+        send_in_two(server, client, post(review(uid)), review(uid))
+        assert answered(client, 1) == [uid]
+
+
 def test_each_request_behind_bodies_that_came_after_their_headers_is_answered(server: Server) -> None:
     wanted = uids(QUEUED * 3)
     with server.connect() as client:
-        for uid in uids(QUEUED + 1):
-            send_in_two(server, client, post(review(uid)), review(uid))
-            assert answered(client, 1) == [uid]
+        send_late_bodies(server, client)
         client.send(b"".join(post(review(uid)) for uid in wanted))
         assert answered(client, len(wanted)) == wanted
 
@@ -81,8 +86,7 @@ def test_requests_behind_one_that_asks_for_a_web_socket_are_answered(server: Ser
 @pytest.mark.parametrize("protocol", ["h2c", "TLS/1.3", ""])
 def test_request_behind_one_that_asks_for_another_protocol_is_not_left_waiting(server: Server, protocol: str) -> None:
     with server.connect() as client:
-        client.send(asking_for(protocol) + post(review("second")))
-        answer = client.answer()
+        answer = client.ask(asking_for(protocol) + post(review("second")))
         assert answer.startswith(b"HTTP/1.1 200 ")
         if protocol:
             assert CLOSE.encode() in answer
@@ -100,9 +104,7 @@ def test_what_is_no_review_is_answered_in_its_turn(server: Server) -> None:
     wanted = [*unfit, *uids(5)] * QUEUED
     requests = {**unfit, **{uid: post(review(uid)) for uid in uids(5)}}
     with server.connect() as client:
-        for uid in uids(QUEUED + 1):
-            send_in_two(server, client, post(review(uid)), review(uid))
-            assert answered(client, 1) == [uid]
+        send_late_bodies(server, client)
         client.send(b"".join(requests[each] for each in wanted))
         assert answered(client, len(wanted)) == wanted
 
@@ -111,9 +113,7 @@ def test_expectation_behind_late_bodies_is_met(server: Server) -> None:
     wanted = uids(QUEUED)
     head = post(review("last"), Expect="100-continue").removesuffix(review("last"))
     with server.connect() as client:
-        for uid in uids(QUEUED + 1):
-            send_in_two(server, client, post(review(uid)), review(uid))
-            assert answered(client, 1) == [uid]
+        send_late_bodies(server, client)
         client.send(b"".join(post(review(uid)) for uid in wanted) + head)
         assert answered(client, len(wanted)) == wanted
         assert client.answer() == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -129,8 +129,7 @@ def test_connection_ends_behind_a_body_that_was_too_large(server: Server) -> Non
         assert answered(client, len(wanted)) == wanted
         for _ in range(LIMIT // 0x10000):
             client.send(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
-        client.send(b"1\r\n \r\n")
-        answer = client.answer()
+        answer = client.ask(b"1\r\n \r\n")
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert CLOSE.encode() in answer
         assert client.closed()

@@ -140,8 +140,7 @@ def test_signals_that_look_inside_end_nothing(webhook: WebhookProcess) -> None:
 
     eventually(stacks_reach_the_runtime)
     with connect(webhook) as client:
-        client.send(post(REVIEW))
-        assert client.answer().startswith(b"HTTP/1.1 200 ")
+        assert client.ask(post(REVIEW)).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

@@ -87,17 +87,14 @@ def test_body_may_come_in_pieces(server: Server) -> None:
 def test_connection_is_kept_for_the_next_request(server: Server) -> None:
     with server.connect() as client:
         for _ in range(3):
-            client.send(post(REVIEW))
-            assert client.answer() == ALLOWED
+            assert client.ask(post(REVIEW)) == ALLOWED
 
 
 def test_expectation_of_100_continue_is_met_before_the_body(server: Server) -> None:
     head = post(REVIEW, Expect="100-continue").removesuffix(REVIEW)
     with server.connect() as client:
-        client.send(head)
-        assert client.answer() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.send(REVIEW)
-        assert client.answer() == ALLOWED
+        assert client.ask(head) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert client.ask(REVIEW) == ALLOWED
 
 
 @pytest.mark.parametrize("extra", ["", "Connection: keep-alive"])
@@ -106,8 +103,7 @@ def test_client_of_http_1_0_gets_its_answer_and_the_end(server: Server, extra: s
     if extra:
         whole = whole.replace(b"Host: ", extra.encode() + b"\r\nHost: ")
     with server.connect() as client:
-        client.send(whole)
-        assert client.answer() == ALLOWED.replace(b"\r\n\r\n", b"\r\n" + CLOSE.encode() + b"\r\n", 1)
+        assert client.ask(whole) == ALLOWED.replace(b"\r\n\r\n", b"\r\n" + CLOSE.encode() + b"\r\n", 1)
         assert client.closed()
 
 
@@ -115,16 +111,16 @@ def test_client_of_http_1_0_gets_its_answer_and_the_end(server: Server, extra: s
 def test_request_of_another_version_of_http_is_not_answered_as_a_review(server: Server, version: str) -> None:
     """F12: with a body that could be judged."""
     with server.connect() as client:
-        client.send(post(REVIEW).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
-        answer = client.answer()
+        answer = client.ask(post(REVIEW).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
         assert answer.startswith((b"HTTP/1.1 505 HTTP Version Not Supported", b"HTTP/1.1 400 Bad Request")), answer
         assert client.closed()
 
 
 def test_client_that_wants_to_close_is_closed(server: Server) -> None:
     with server.connect() as client:
-        client.send(post(REVIEW, Connection="close"))
-        assert client.answer() == ALLOWED.replace(b"\r\n\r\n", b"\r\n" + CLOSE.encode() + b"\r\n", 1)
+        assert client.ask(post(REVIEW, Connection="close")) == ALLOWED.replace(
+            b"\r\n\r\n", b"\r\n" + CLOSE.encode() + b"\r\n", 1
+        )
         assert client.closed()
 
 
@@ -172,8 +168,7 @@ def test_handler_that_fails_is_answered_all_the_same(
     monkeypatch.setattr(http, "decode_review", lambda _: 1 / 0)
     server = start_server()
     with server.connect() as client:
-        client.send(post(REVIEW))
-        assert client.answer() == status_reply(
+        assert client.ask(post(REVIEW)) == status_reply(
             "500 Internal Server Error",
             "InternalError",
             "internal error: the server's log has the traceback",

@@ -50,20 +50,17 @@ def connections(server: Server) -> list[Connection]:
 def test_idle_connection_may_bring_one_more_request(start_server: StartServer) -> None:
     server = start_server(replace(QUICK_END, drain_idle_seconds=SECONDS))
     with server.connect() as client:
-        client.send(post(REVIEW))
-        assert client.answer() == ALLOWED
+        assert client.ask(post(REVIEW)) == ALLOWED
         begin_stop(server)
         eventually(lambda: refused(server))
-        client.send(post(REVIEW))
-        assert client.answer() == LAST
+        assert client.ask(post(REVIEW)) == LAST
         assert client.closed()
 
 
 def test_idle_connection_is_closed_in_the_end(start_server: StartServer) -> None:
     server = start_server(replace(QUICK_END, drain_idle_seconds=0.2))
     with server.connect() as client:
-        client.send(post(REVIEW))
-        assert client.answer() == ALLOWED
+        assert client.ask(post(REVIEW)) == ALLOWED
         begin_stop(server).result(SECONDS)
         assert client.closed()
 
@@ -78,8 +75,7 @@ def test_request_in_flight_is_answered(start_server: StartServer) -> None:
         stopping = begin_stop(server)
         eventually(lambda: refused(server))
         for client, rest in ((body_missing, REVIEW), (header_missing, whole[30:])):
-            client.send(rest)
-            assert client.answer() == LAST
+            assert client.ask(rest) == LAST
         stopping.result(SECONDS)
 
 
@@ -175,19 +171,16 @@ def test_process_is_not_ready_but_serves_during_the_delay_and_a_second_signal_en
     with WebhookProcess("--shutdown-delay=60") as webhook:
         clients = busy(webhook)
         with Client.connect(clients.address, clients.context) as client:
-            client.send(post(REVIEW))
-            assert client.answer() == ALLOWED
+            assert client.ask(post(REVIEW)) == ALLOWED
             webhook.process.terminate()
             eventually(lambda: _get(f"{webhook.health_url}/readyz")[0] == 503)
             assert _get(f"{webhook.health_url}/readyz")[1] == (
                 f"[+]certificate ok\n[+]policy ok\n[-]listener failed: stopping\n{INFORMED}readyz check failed\n"
             )
             assert _get(f"{webhook.health_url}/livez") == (200, "ok")
-            client.send(post(REVIEW))
-            assert client.answer() == LAST
+            assert client.ask(post(REVIEW)) == LAST
         with Client.connect(clients.address, clients.context) as client:
-            client.send(post(REVIEW))
-            assert client.answer() == LAST
+            assert client.ask(post(REVIEW)) == LAST
         assert webhook.stop() == 0
         assert '"hurry":true' in webhook.process.tail(10)
 

@@ -76,8 +76,7 @@ def test_header_that_trickles_in_is_cut_off(start_server: StartServer, sent_befo
     server = start_server(replace(QUICK_END, header_seconds=BOUND))
     with server.connect() as client:
         for _ in range(sent_before):
-            client.send(post(REVIEW))
-            assert client.answer() == ALLOWED
+            assert client.ask(post(REVIEW)) == ALLOWED
         with cut_off():
             drip(client, post(REVIEW))
             assert client.closed()
@@ -101,8 +100,7 @@ def test_header_in_two_pieces_does_not_end_the_connection_later(start_server: St
                 try:
                     client.send(post(REVIEW)[:20])
                     eventually(lambda: not any(connection.quiet for connection in connections(server)))
-                    client.send(post(REVIEW)[20:])
-                    assert client.answer() == ALLOWED
+                    assert client.ask(post(REVIEW)[20:]) == ALLOWED
                 except (OSError, EOFError):
                     return False
                 assert not select.select([client.socket], [], [], 2 * BOUND)[0]
@@ -116,8 +114,7 @@ def asked(server: Server, requests: int) -> Client:
     client = server.connect()
     try:
         for _ in range(requests):
-            client.send(post(REVIEW))
-            assert client.answer() == ALLOWED
+            assert client.ask(post(REVIEW)) == ALLOWED
     except (OSError, EOFError):
         client.socket.close()
         raise
@@ -213,15 +210,13 @@ def test_connection_too_many_closes_the_one_that_has_waited_longest_for_its_clie
         half.send(post(REVIEW).removesuffix(REVIEW))
         # Read before the next request comes in: a busy loop may read its sockets in another order.
         eventually(lambda: sorted(each.quiet for each in connections(server)) == [False, True, True])
-        used.send(post(REVIEW))
-        assert used.answer() == ALLOWED
+        assert used.ask(post(REVIEW)) == ALLOWED
         eventually(lambda: len(connections(server)) == 3)
         with server.connect() as fourth, server.connect() as fifth:
             assert unused.closed()
             assert half.closed()
             for client in (used, fourth, fifth):
-                client.send(post(REVIEW))
-                assert client.answer() == ALLOWED
+                assert client.ask(post(REVIEW)) == ALLOWED
 
 
 def test_connection_that_waits_for_its_answer_is_not_closed_for_another(start_server: StartServer) -> None:
