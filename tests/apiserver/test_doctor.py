@@ -26,20 +26,10 @@ VALIDATING: Final = path(HOOKS, "validatingwebhookconfigurations", name="device-
 DEPLOYMENT: Final = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name="device-taint-webhook")
 AUTHOR_POLICY: Final = MANIFESTS / "base/author-policy.yaml"
 WELL: Final = {
-    "certificate",
-    "clock",
-    "deployment",
-    "access",
-    "author policy",
-    "policy",
-    "registration",
-    "versions",
-    "probe rules.validate.devicetaint.io",
-    "probe claims.validate.devicetaint.io",
-    "probe templates.validate.devicetaint.io",
-    "probe author policy",
-    "probe slices.validate.devicetaint.io",
-    "probe policy.validate.devicetaint.io",
+    *("certificate", "clock", "deployment", "access", "author policy", "policy", "registration", "versions"),
+    *("probe rules.validate.devicetaint.io", "probe claims.validate.devicetaint.io"),
+    *("probe templates.validate.devicetaint.io", "probe author policy", "probe slices.validate.devicetaint.io"),
+    *("probe policy.validate.devicetaint.io",),
 }
 TIMED: Final = {"certificate", "clock"}
 """It waits 5 s for a certificate, and compares clocks: a busy machine may take longer once, not every time."""

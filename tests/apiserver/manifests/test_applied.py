@@ -34,18 +34,9 @@ HOW: Final = {
 EVERYTHING: Final = "all components elsewhere"
 _CERTIFICATES: Final = "../certs/self-managed"
 _COMPONENTS: Final = (
-    "high-availability",
-    "evict-delegated",
-    "evict-without-delete",
-    "default-tolerations",
-    "patches",
-    "patch-controller",
-    "slice-attributes",
-    "monitoring",
-    "client-certificates",
-    "host-network",
-    "watch-pods",
-    "reports",
+    *("high-availability", "evict-delegated", "evict-without-delete", "default-tolerations", "patches"),
+    *("patch-controller", "slice-attributes", "monitoring", "client-certificates", "host-network", "watch-pods"),
+    *("reports",),
 )
 _FIRST: Final = ("self-managed", EVERYTHING)
 _LATER: Final = [pytest.param(each, marks=pytest.mark.whole) for each in WAYS if each not in _FIRST]

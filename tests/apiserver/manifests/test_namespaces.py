@@ -28,16 +28,8 @@ ELSEWHERE: Final = "platform-dra"
 IN: Final = {"namespace": ELSEWHERE, "transformers": ["transformers/namespace"]}
 _NAMES: Final = frozenset(
     {
-        "name",
-        "app.kubernetes.io/name",
-        "app.kubernetes.io/instance",
-        "app.kubernetes.io/part-of",
-        "commonName",
-        "image",
-        "resourceNames",
-        "runbook_url",
-        "serviceAccount",
-        "serviceAccountName",
+        *("name", "app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/part-of", "commonName"),
+        *("image", "resourceNames", "runbook_url", "serviceAccount", "serviceAccountName"),
     }
 )
 """Fields that name an object or this program, and never a namespace."""

@@ -215,15 +215,9 @@ def test_labels_are_the_recommended_ones_and_a_release_adds_the_version(
 @every_way
 def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], way: str) -> None:
     cluster_scoped = {
-        "CustomResourceDefinition",
-        "Namespace",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "FlowSchema",
-        "MutatingWebhookConfiguration",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ValidatingWebhookConfiguration",
+        *("CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding", "FlowSchema"),
+        *("MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+        *("ValidatingWebhookConfiguration",),
     }
     for document in render(way):
         namespace = None if document["kind"] in cluster_scoped else OWN_NAMESPACE
