@@ -6,23 +6,19 @@ and kubelets would write is written by the scenario: every state is exact, also 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.eviction.manifests import Makers
 from tests.apiserver.eviction.scenario import GROUP, ITSELF, NOBODY, Claim, Due, Pod
+from tests.apiserver.eviction.steps import Marked
+from tests.apiserver.eviction.witness import Deletion, Witness
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.apiserver.eviction.steps import Marked
-    from tests.apiserver.eviction.witness import Deletion, Witness
-    from tests.controlplane.client import Client
 
 Json = dict[str, Any]
 

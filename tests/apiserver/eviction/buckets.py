@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from tests.apiserver.evicting import stays
 from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, now
+from tests.apiserver.eviction.ground import Ground
 from tests.apiserver.eviction.scenario import KEY
+from tests.apiserver.eviction.turns import Stage
+from tests.apiserver.eviction.witness import Deletion
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Stage
-    from tests.apiserver.eviction.witness import Deletion
 
 BURST: Final = 10
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.eviction.bench import RULES, SLICES, now
 from tests.apiserver.eviction.crowd import Crowd
@@ -33,14 +35,8 @@ from tests.apiserver.eviction.soak_model import (
     tainted_devices,
     together,
 )
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from webhook.api.meta import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from collections.abc import Set as AbstractSet
-
-    from tests.controlplane.client import Client
 
 Json = dict[str, Any]
 
@@ -87,7 +83,6 @@ class Churn:
     # --- one change ------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The first objects."""
         self._set_policy(LENIENT)
         for _ in range(NAMESPACES):
             self.add_namespace()

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.apiserver.eviction.manifests import NODE
-from tests.apiserver.eviction.play import IN_TREE, OFF, InTree, InTreeOf138, Ours, Play
+from tests.apiserver.eviction.play import IN_TREE, OFF, InTree, InTreeOf138, Ours, Outcome, Play
+from tests.apiserver.eviction.scenario import Scenario
 from tests.apiserver.eviction.table import SCENARIOS
 from tests.apiserver.eviction.table.groups import GROUPS
 from tests.apiserver.eviction.witness import AUDIT_POLICY
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.conftest import _assets
 from tests.controlplane import versions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.apiserver.eviction.play import Outcome
-    from tests.apiserver.eviction.scenario import Scenario
-    from tests.controlplane.assets import Assets
+from tests.controlplane.assets import Assets
 
 GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 """PodGroups, which may have claims too (E-17, E-18)."""

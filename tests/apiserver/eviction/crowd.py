@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.apiserver.eviction.bench import VERSION, now
 from tests.apiserver.eviction.ground import HOLD
-from tests.apiserver.eviction.soak_model import make_pod, tolerations_for
-from tests.controlplane.client import path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.apiserver.eviction.soak_model import Held
-    from tests.controlplane.client import Client
+from tests.apiserver.eviction.soak_model import Held, make_pod, tolerations_for
+from tests.controlplane.client import Client, path
 
 Json = dict[str, Any]
 
@@ -58,7 +53,6 @@ class Crowd:
         _ = self._client.patch(f"{_claim(pod)}/status", {"status": {"reservedFor": users}}).object
 
     def users(self, pod: Held) -> list[Held]:
-        """Of its claim."""
         return [each for each in self.pods.values() if (each.namespace, each.claim) == (pod.namespace, pod.claim)]
 
     def end(self, namespaces: Iterable[str]) -> None:

@@ -6,20 +6,17 @@ import json
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import yaml
 
 from tests.controlplane import assets
 from tests.controlplane.client import path
 from tests.controlplane.pki import Authority
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, free_port, wait_until
 from tests.controlplane.registration import MOST_SECONDS, register
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

@@ -6,21 +6,19 @@ controllers. What the evictor did to them is taken from the API server's audit l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tests.apiserver.evicting import CONDITION
 from tests.apiserver.eviction.bench import RULES, SLICES, SOON_SECONDS, VERSION, now
 from tests.apiserver.eviction.scenario import KEY
+from tests.apiserver.eviction.witness import Deletion, Witness
+from tests.apiserver.objects import slice_of
 from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.apiserver.eviction.witness import Deletion, Witness
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 
@@ -170,13 +168,7 @@ class Ground:
         """A slice of a pool, anew or for the first time."""
         name = f"{self.name}-{pool}"
         told: Json = {"taints": list(taints)} if taints else {}
-        spec = {
-            "driver": self.driver,
-            "allNodes": True,
-            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": device, **told} for device in devices],
-        }
-        obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+        obj = slice_of(self.driver, pool, *[{"name": device, **told} for device in devices], node=None, name=name)
         _ = self.client.apply(f"{SLICES}/{name}", obj, field_manager="driver").object
 
     def make_class(self) -> None:

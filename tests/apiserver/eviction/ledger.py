@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 
 import pytest
 
@@ -19,16 +22,10 @@ from tests.apiserver.eviction.shifted import set_shift
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
+from tests.controlplane.client import Client
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.client import Client
-    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from tests.apiserver.eviction.scenario import GROUP, Claim, Pod
 from tests.apiserver.policy.rows import make_toleration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Json = dict[str, Any]
 

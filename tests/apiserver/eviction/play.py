@@ -5,29 +5,24 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
 
 from tests.apiserver.evicting import BLUNT, EvictProcess
 from tests.apiserver.eviction.bench import SOON_SECONDS, Bench, now
-from tests.apiserver.eviction.scenario import Pod, Scenario
+from tests.apiserver.eviction.scenario import Due, Pod, Scenario
 from tests.apiserver.eviction.steps import Marked, Publish, Taint
-from tests.apiserver.eviction.witness import Witness
+from tests.apiserver.eviction.witness import Deletion, Mark, Witness
 from tests.apiserver.policy.stage import RestartablePlane, answers
 from tests.controlplane import versions
 from tests.controlplane.assets import evictor_of_1_38
 from tests.controlplane.client import path
 from tests.controlplane.gobuild import built
 from tests.controlplane.processes import Process, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
-    from pathlib import Path
-
-    from tests.apiserver.eviction.scenario import Due
-    from tests.apiserver.eviction.witness import Deletion, Mark
 
 IN_TREE: Final = "device-taint-eviction-controller"
 IN_TREE_USER: Final = f"system:serviceaccount:kube-system:{IN_TREE}"
@@ -47,8 +42,6 @@ _TAIL_LINES: Final = 100
 
 
 class Evictor(Protocol):
-    """Any of them."""
-
     user: str
     """Its name in the audit log."""
     minor: int

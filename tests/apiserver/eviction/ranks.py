@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from tests.apiserver.eviction.ground import pod_spec_of
+from tests.apiserver.eviction.ground import Ground, pod_spec_of
 from tests.conftest import FAKE_NODES
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.apiserver.eviction.ground import Ground
 
 Json = dict[str, Any]
 

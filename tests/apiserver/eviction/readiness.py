@@ -10,13 +10,10 @@ import ssl
 import threading
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from tests.apiserver.eviction.bench import SOON_SECONDS, now
-from tests.apiserver.eviction.ground import CONTAINER
-
-if TYPE_CHECKING:
-    from tests.apiserver.eviction.ground import Ground
+from tests.apiserver.eviction.ground import CONTAINER, Ground
 
 Json = dict[str, Any]
 

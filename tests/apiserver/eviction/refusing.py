@@ -7,16 +7,12 @@ import json
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 
 from tests.apiserver.eviction.play import OUR_USER
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from tests.controlplane.pki import Authority
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.controlplane.client import Client
 
 Json = dict[str, Any]
 
@@ -85,7 +81,6 @@ class RefusingWebhook:
         self._refusals[namespace] = refusal
 
     def relent(self, namespace: str) -> None:
-        """No longer."""
         del self._refusals[namespace]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -95,7 +90,6 @@ class RefusingWebhook:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                """One review."""
                 body = self.rfile.read(length := int(self.headers["Content-Length"]))
                 if len(body) < length:
                     self.close_connection = True  # nobody waits for the answer any more

@@ -11,16 +11,14 @@ import mmap
 import struct
 import sys
 import time
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.cli import main
 from webhook.cluster.client.rest import Cluster
 from webhook.flowcontrol.rates import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 OFFSET: Final = struct.Struct("d")
 WATCH_SECONDS: Final = 5

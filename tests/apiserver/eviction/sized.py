@@ -13,9 +13,10 @@ import os
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import Any, Final
 
 import msgspec
 
@@ -23,12 +24,7 @@ from webhook.cli import main
 from webhook.daemons import evict
 from webhook.eviction import upkeep
 from webhook.eviction.planner import Planner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-    from webhook.eviction.pod_plan import Going, Unit
+from webhook.eviction.pod_plan import Going, Unit
 
 SIZES, LOOKS = "sizes.json", "looks.jsonl"
 ASKS: Final = signal.SIGRTMIN

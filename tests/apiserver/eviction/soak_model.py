@@ -5,15 +5,13 @@ Times are the API server's own (`timeAdded`), or those before and after a reques
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.apiserver.eviction.bench import VERSION, now
 from webhook.api.meta import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
 
 Json = dict[str, Any]
 

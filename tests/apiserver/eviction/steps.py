@@ -63,8 +63,6 @@ class Change:
 
 @dataclass(frozen=True)
 class Untaint:
-    """A rule is deleted."""
-
     name: str = "r"
 
     def do(self, bench: Bench) -> None:
@@ -95,8 +93,6 @@ class Publish:
 
 @dataclass(frozen=True)
 class Unpublish:
-    """A slice is deleted."""
-
     name: str = "slice"
 
     def do(self, bench: Bench) -> None:
@@ -137,8 +133,6 @@ class Reserve:
 
 @dataclass(frozen=True)
 class DeleteClaim:
-    """A claim goes."""
-
     claim: str
 
     def do(self, bench: Bench) -> None:

@@ -10,25 +10,21 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.evicting import stays
 from tests.apiserver.eviction.bench import now
-from tests.apiserver.eviction.ledger import Stage, Told, Ward, clean
+from tests.apiserver.eviction.ledger import Deceived, Stage, Told, Ward, clean
 from tests.apiserver.eviction.refusing import Refusal
+from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from tests.apiserver.eviction.ledger import Deceived
-    from tests.controlplane.assets import Assets
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 LASTS_SECONDS: Final = 60.0 if os.environ.get("EVICTION_SCALE") == "all" else 12.0
 """How long evictions are refused."""
@@ -61,7 +57,6 @@ class Three(Stage):
     """Processes that share a lease."""
 
     def leader(self) -> Deceived:
-        """Who works."""
         [found] = self.working()
         return found
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.evicting import DRIVER, GENTLE, RULES, EvictProcess, Ward
-from tests.conftest import _assets
-from tests.controlplane import versions
+from tests.apiserver.objects import rule_for
+from tests.apiserver.planes import own_plane
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
@@ -16,11 +17,6 @@ from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, REACTION, REASONS, De
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.in_tree_probe import IN_TREE_MANAGER
 from webhook.inventory.targets import rule_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
@@ -31,10 +27,7 @@ POLICY: Final = f"{GENTLE}impact: {{limits: [{{pods: {LIMIT}}}], window: 0s}}\n"
 @pytest.fixture(scope="module")
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver; nothing of ours is registered, so whatever is forged is stored."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules have another version, or no status")
-    with ControlPlane(assets) as found:
+    with own_plane(request, since=37) as found:
         yield found
 
 
@@ -79,14 +72,11 @@ def test_rule_that_names_a_drain_as_its_owner_neither_stops_it_nor_takes_its_roo
             other.admit(f"pod-{number}")
         drain = ward.taint("None")
         uid = plane.client.get(f"{RULES}/{drain}").object["metadata"]["uid"]
-        spec = {
-            "deviceSelector": {"driver": DRIVER, "pool": other.name},
-            "taint": {"key": "example.com/broken", "effect": "NoExecute"},
-        }
         taint = DeviceTaint("example.com/broken", "", "NoExecute")
         name = rule_name(drain, taint, DeviceSelector(DRIVER, other.name)) if named else f"{drain}-mallory"
-        metadata = {"name": name, **_forged(drain, uid)[mark]}
-        _ = plane.client.create(RULES, {"metadata": metadata, "spec": spec}).object
+        broken = {"key": "example.com/broken", "effect": "NoExecute"}
+        rule = rule_for({"driver": DRIVER, "pool": other.name}, broken, name, **_forged(drain, uid)[mark])
+        _ = plane.client.create(RULES, rule).object
         _ = plane.client.patch(f"{RULES}/{drain}", {"spec": {"taint": {"effect": "NoExecute"}}}).object
         wait_until(lambda: not ward.present() | other.present(), "all pods are evicted")
         rules = (drain, name)
@@ -103,9 +93,9 @@ def test_who_may_only_write_rules_does_not_pass_for_the_in_tree_controller(
     with Ward(plane.client) as ward:
         ward.admit("pod")
         url = f"{RULES}/{ward.name}-mallory"
-        rule = {"apiVersion": f"{GROUP}/v1", "kind": "DeviceTaintRule", "metadata": {"name": f"{ward.name}-mallory"}}
-        spec = {"deviceSelector": {"driver": "nobody.example.com"}, "taint": {"key": "example.com/x", "effect": "None"}}
-        assert plane.client.apply(url, {**rule, "spec": spec}, field_manager=IN_TREE_MANAGER).ok
+        taint = {"key": "example.com/x", "effect": "None"}
+        rule = rule_for({"driver": "nobody.example.com"}, taint, f"{ward.name}-mallory")
+        assert plane.client.apply(url, rule, field_manager=IN_TREE_MANAGER).ok
         [applied] = [each for each in _managed(plane, url) if each["manager"] == IN_TREE_MANAGER]
         status = {**applied, "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}
         assert plane.client.patch(url, {"metadata": {"managedFields": [applied, status]}}).ok

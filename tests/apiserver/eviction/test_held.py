@@ -8,18 +8,16 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.ledger import Deceived, Stage
+from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from tests.controlplane.assets import Assets
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PODS: Final = 40
 """Of each of three namespaces."""

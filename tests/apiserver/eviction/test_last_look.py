@@ -6,16 +6,15 @@ The answers to evictions are kept back by a proxy, so that all slots are taken a
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.evicting import GENTLE, RULES, EvictProcess, Ward, stays
 from tests.apiserver.eviction.ranks import ALL, GATES, SERVED
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
-from tests.conftest import _assets
-from tests.controlplane import versions
+from tests.apiserver.planes import own_plane
 from tests.controlplane.client import path
 from tests.controlplane.late_answers import LateAnswers
 from tests.controlplane.plane import ControlPlane
@@ -29,10 +28,7 @@ from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef, WorkerSettings
 from webhook.flowcontrol.loop import Throttle
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 
@@ -47,17 +43,10 @@ DISRUPTION: Final = Disruption("DeletionByDeviceTaintWebhook", "because")
 
 
 @pytest.fixture(scope="module")
-def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver with PodGroups, which keeps an audit log; an account that may do everything."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules have another version, or no status")
-    file = tmp_path_factory.mktemp("last-look") / "audit-policy.yaml"
-    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    arguments = [f"--audit-policy-file={file}"]
-    with ControlPlane(
-        assets, audit=True, api_server_arguments=arguments, feature_gates=GATES, runtime_config=SERVED
-    ) as found:
+    gates = {"feature_gates": GATES, "runtime_config": SERVED}
+    with own_plane(request, since=37, audit_policy=AUDIT_POLICY, **gates) as found:
         accounts = path("v1", "serviceaccounts", namespace="default")
         _ = found.client.create(accounts, {"metadata": {"name": ACCOUNT}}).object
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}

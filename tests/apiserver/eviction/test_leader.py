@@ -8,27 +8,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
 from tests.apiserver.evicting import EvictProcess, Ward
 from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.play import NO_CEILING
-from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Deletion, Witness
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 from webhook.cluster.leader import LeaderSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.apiserver.eviction.witness import Deletion
-    from tests.controlplane.assets import Assets
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 USERS: Final = ("replica-a", "replica-b")
 PODS: Final = 60
@@ -61,13 +57,10 @@ class Replica(NamedTuple):
 
     @property
     def evicted(self) -> set[str]:
-        """By uid."""
         return {each.uid for each in self.deletions if each.code < 300}
 
 
 class Course(NamedTuple):
-    """What happened."""
-
     paused: Replica
     successor: Replica
     continued_at: datetime

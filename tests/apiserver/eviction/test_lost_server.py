@@ -10,23 +10,19 @@ import json
 import os
 import signal
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.evicting import stays
-from tests.apiserver.eviction.ledger import Stage, Told, Ward, clean
+from tests.apiserver.eviction.ledger import Deceived, Stage, Told, Ward, clean
 from tests.apiserver.eviction.refusing import Refusal
 from tests.controlplane import arguments
+from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.apiserver.eviction.ledger import Deceived
-    from tests.controlplane.assets import Assets
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 

@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.eviction.bench import SOON_SECONDS
-from tests.apiserver.eviction.gang_manager import JOB_SETS, LEADER_WORKER_SETS, GangManager
-from tests.apiserver.eviction.ground import pod_spec_of
+from tests.apiserver.eviction.gang_manager import JOB_SETS, LEADER_WORKER_SETS, GangManager, Made
+from tests.apiserver.eviction.ground import Ground, pod_spec_of
 from tests.apiserver.eviction.readiness import ReadyWatch
-from tests.apiserver.eviction.turns import all_played, staged
+from tests.apiserver.eviction.turns import Scenario, Stage, all_played, staged
 from tests.apiserver.policy.stage import make_policy
 from tests.conftest import _assets
 from tests.controlplane import assets as programs
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
-
-    from tests.apiserver.eviction.gang_manager import Made
-    from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Scenario, Stage
 
 pytestmark = [
     pytest.mark.apiserver,

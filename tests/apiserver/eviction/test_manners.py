@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -26,24 +28,17 @@ from tests.apiserver.eviction.buckets import (
     rule_that_is_deleted_keeps_those_that_still_wait,
     ten_go_at_once_and_the_others_one_a_second,
 )
-from tests.apiserver.eviction.ground import Fleet
+from tests.apiserver.eviction.ground import Fleet, Ground
 from tests.apiserver.eviction.readiness import ReadyWatch
 from tests.apiserver.eviction.turns import WAITER, Stage, play, played, staged
+from tests.apiserver.eviction.witness import Deletion
 from tests.apiserver.policy.stage import make_policy
 from tests.conftest import _assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import format_time
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-    from datetime import datetime
-
-    from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.witness import Deletion
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 

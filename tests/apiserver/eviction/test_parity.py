@@ -7,24 +7,20 @@ test-matrix` with that of 1.38, too, on the same API server. Who was evicted, an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.apiserver.eviction.bench import SOON_SECONDS
-from tests.apiserver.eviction.play import events, expected
+from tests.apiserver.eviction.play import Outcome, events, expected
+from tests.apiserver.eviction.scenario import Scenario
 from tests.apiserver.eviction.table import SCENARIOS
 from tests.apiserver.eviction.table.groups import GROUPS
 from tests.controlplane.versions import FACTS
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.apiserver.eviction.play import Outcome
-    from tests.apiserver.eviction.scenario import Scenario
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 RULES: Final = frozenset(f"E-{number}" for number in (*range(5, 35), *range(39, 44)))
 """Everything that decides who goes and how, and what rules say of it (semantics.md, "Eviction")."""

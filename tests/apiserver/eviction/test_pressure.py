@@ -11,30 +11,25 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.eviction.bench import SOON_SECONDS, now
-from tests.apiserver.eviction.ground import Fleet
+from tests.apiserver.eviction.ground import Fleet, Ground
 from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
-from tests.apiserver.eviction.turns import all_played, staged
+from tests.apiserver.eviction.turns import Scenario, Stage, all_played, staged
+from tests.apiserver.eviction.witness import Deletion
 from tests.apiserver.policy.stage import make_policy
 from tests.conftest import _assets
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import format_time
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Scenario, Stage
-    from tests.apiserver.eviction.witness import Deletion
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 

@@ -6,32 +6,27 @@ taints, controllers that are late, and claims that tolerate. The audit log is th
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import statistics
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.evicting import GENTLE, RULES, EvictProcess, stays
 from tests.apiserver.eviction.released_record import RECORDED, RELEASED, Record
 from tests.apiserver.eviction.witness import AUDIT_POLICY
-from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.apiserver.planes import own_plane
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.controlplane.client import Client
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 
@@ -51,14 +46,9 @@ ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 @pytest.fixture(scope="module")
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules have another version, or no status")
-    file = tmp_path_factory.mktemp("released") / "audit-policy.yaml"
-    file.write_text(json.dumps({**AUDIT_POLICY, "rules": RECORDED}))  # JSON is YAML
-    with ControlPlane(assets, audit=True, api_server_arguments=[f"--audit-policy-file={file}"]) as plane:
-        yield from _keeping_logs_of_failures(request, plane)
+def recorded(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    with own_plane(request, since=37, audit_policy={**AUDIT_POLICY, "rules": RECORDED}) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="module")

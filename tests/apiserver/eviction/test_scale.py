@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -16,18 +18,12 @@ from tests.apiserver.evicting import BLUNT, EvictProcess
 from tests.apiserver.eviction.play import NO_CEILING, OUR_USER
 from tests.apiserver.eviction.witness import Witness
 from tests.controlplane import versions
-from tests.controlplane.client import path
+from tests.controlplane.assets import Assets
+from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
-    from tests.controlplane.client import Client
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 

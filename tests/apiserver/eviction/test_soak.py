@@ -16,9 +16,10 @@ import re
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -29,18 +30,13 @@ from tests.apiserver.eviction.play import OUR_USER
 from tests.apiserver.eviction.ranks import GATES, SERVED
 from tests.apiserver.eviction.sized import ASKS, LOOKS, SIZES
 from tests.apiserver.eviction.soak_model import DEVICES, LENIENT, STUCK_SECONDS
-from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Deletion, Witness
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.apiserver.eviction.witness import Deletion
-    from tests.controlplane.assets import Assets
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 
@@ -137,8 +133,6 @@ class Sized(EvictProcess):
 
 
 class Soak(NamedTuple):
-    """What came of it."""
-
     churn: Churn
     steps: Counter[str]
     deletions: list[Deletion]

@@ -11,28 +11,23 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, VERSION
-from tests.apiserver.eviction.ground import NODE, pod_spec_of
+from tests.apiserver.eviction.ground import NODE, Ground, pod_spec_of
 from tests.apiserver.eviction.ranks import ALL, GATES, SERVED, Ranks, in_pod_group, make_daemon_set, make_pod_group
 from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
-from tests.apiserver.eviction.turns import all_played, staged
+from tests.apiserver.eviction.turns import Scenario, Stage, all_played, staged
 from tests.apiserver.policy.stage import make_policy
 from tests.conftest import _assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Scenario, Stage
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,17 +16,13 @@ from tests.apiserver.eviction.bench import SOON_SECONDS, now
 from tests.apiserver.eviction.ledger import Deceived
 from tests.apiserver.eviction.play import NO_CEILING, OUR_USER
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
-from tests.conftest import _assets
-from tests.controlplane import versions
+from tests.apiserver.planes import own_plane
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import format_time
 from webhook.api.rules import NOT_BEFORE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PODS: Final = 6
 IN_THE_WINDOW: Final = 2
@@ -73,14 +69,9 @@ eviction:
 
 
 @pytest.fixture(scope="module")
-def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver, which keeps an audit log."""
-    assets = _assets(request)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules have another version, or no status")
-    file = tmp_path_factory.mktemp("windows") / "audit-policy.yaml"
-    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    with ControlPlane(assets, audit=True, api_server_arguments=[f"--audit-policy-file={file}"]) as plane:
+    with own_plane(request, since=37, audit_policy=AUDIT_POLICY) as plane:
         yield plane
 
 
@@ -91,21 +82,18 @@ def evictions(witness: Witness, ward: Ward) -> list[datetime]:
 
 @pytest.mark.whole
 def test_pods_leave_in_windows_alone(plane: ControlPlane) -> None:
-    with (
-        Ward(plane.client) as soon,
-        Ward(plane.client) as closed,
-        Ward(plane.client) as skipped,
-        Ward(plane.client) as dated,
-    ):
-        for ward in (soon, closed, skipped, dated):
+    with ExitStack() as stack:
+        wards = [stack.enter_context(Ward(plane.client)) for _ in range(4)]
+        for ward in wards:
             for number in range(PODS):
                 ward.admit(f"pod-{number}")
-        _check(plane, soon, closed, skipped, dated)
+        _check(plane, *wards)
 
 
 def _check(plane: ControlPlane, soon: Ward, closed: Ward, skipped: Ward, dated: Ward) -> None:
     witness = Witness(plane.folder / "audit.log", OUR_USER)
-    opens = _next_minute()
+    # The beginning of a minute that is far enough away to start the worker before it.
+    opens = (now() + timedelta(seconds=100)).replace(second=0, microsecond=0)
     wards = {"soon": soon.name, "closed": closed.name, "skipped": skipped.name}
     policy = POLICY.format(opens=opens.astimezone(LORD_HOWE), elsewhere=opens + timedelta(hours=6), **wards)
     kubeconfig = plane.kubeconfig_of(OUR_USER, ["system:masters"])
@@ -218,11 +206,6 @@ def _offset(at: datetime, zone: ZoneInfo) -> timedelta:
     offset = at.astimezone(zone).utcoffset()
     assert offset is not None
     return offset
-
-
-def _next_minute() -> datetime:
-    """The beginning of a minute that is far enough away to start the worker before it."""
-    return (now() + timedelta(seconds=100)).replace(second=0, microsecond=0)
 
 
 def _wait_told(ward: Ward, rules: dict[str, str], text: str) -> None:

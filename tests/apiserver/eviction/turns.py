@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -17,15 +20,8 @@ from tests.apiserver.eviction.play import OUR_USER
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
 from tests.conftest import FAKE_NODES
 from tests.controlplane import versions
+from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-    from datetime import datetime
-    from pathlib import Path
-
-    from tests.controlplane.assets import Assets
 
 Scenario: TypeAlias = "Callable[[Stage], Iterator[None] | None]"
 """It says `yield`, if at all, where the worker ends, and where the next one works."""
@@ -64,11 +60,9 @@ class Stage:
         self._waiter = plane.kubeconfig_of(WAITER, ["system:masters"])
 
     def ground(self, name: str) -> Ground:
-        """A new one."""
         return Ground(self._plane, self._witness, name)
 
     def worker(self, policy: str) -> EvictProcess:
-        """The only evictor."""
         kubeconfig = self._plane.kubeconfig_of(OUR_USER, ["system:masters"])
         flags = ("replacement", "--in-tree=absent")
         self.process = _Patient(self._plane, *flags, policy=policy, kubeconfig=kubeconfig)

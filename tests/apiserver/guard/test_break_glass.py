@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
+from tests.apiserver.guard.crowd import COUNT, make_rule
+from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
 

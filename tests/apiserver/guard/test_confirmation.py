@@ -12,8 +12,9 @@ from typing import Any, Final
 import pytest
 
 from tests.apiserver.guard import crowd
-from tests.apiserver.guard.crowd import RULES, make_rule
+from tests.apiserver.guard.crowd import make_rule
 from tests.apiserver.guard.replicas import Replicas, wait_synced
+from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.plane import Result
 from tests.controlplane.processes import wait_until

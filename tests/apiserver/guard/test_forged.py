@@ -8,8 +8,9 @@ from typing import Any, Final
 import pytest
 
 from tests.apiserver.guard import crowd
-from tests.apiserver.guard.crowd import RULES, make_rule
+from tests.apiserver.guard.crowd import make_rule
 from tests.apiserver.guard.replicas import called
+from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage
 from webhook.api.claims import EXTENDED_RESOURCE
 

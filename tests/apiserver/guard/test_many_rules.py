@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from tests.apiserver.guard import crowd
-from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
+from tests.apiserver.guard.crowd import COUNT, make_rule
 from tests.apiserver.guard.replicas import Replicas
-from tests.apiserver.objects import slice_of
+from tests.apiserver.objects import RULES, SLICES, slice_of
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.client import Reply
 from tests.controlplane.processes import wait_until
@@ -175,9 +175,9 @@ def little_driver(stage: Stage) -> Iterator[str]:
     """Ten devices in a pool of their own."""
     name = "little.example.com"
     little = slice_of(name, "little", *[f"d-{number}" for number in range(10)])
-    _ = stage.client.create(crowd.SLICES, little).object
+    _ = stage.client.create(SLICES, little).object
     yield name
-    _ = stage.client.delete(f"{crowd.SLICES}/little").object
+    _ = stage.client.delete(f"{SLICES}/little").object
 
 
 @pytest.mark.whole

@@ -12,9 +12,9 @@ import pytest
 
 from tests.apiserver.evicting import GENTLE, EvictProcess, Ward
 from tests.apiserver.guard import crowd
-from tests.apiserver.guard.crowd import CLAIMS, DRIVER, RULES, make_rule, node
+from tests.apiserver.guard.crowd import CLAIMS, DRIVER, make_rule, node
 from tests.apiserver.guard.replicas import called
-from tests.apiserver.objects import allocate, claim_of
+from tests.apiserver.objects import RULES, allocate, claim_of
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
 from webhook.commands import audit

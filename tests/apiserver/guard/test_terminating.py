@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.guard.crowd import RULES, make_rule
+from tests.apiserver.guard.crowd import make_rule
+from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage
 
 EVICT: Final = {"devicetaint.io/evict": "true"}

@@ -8,7 +8,8 @@ import time
 from contextlib import closing
 from typing import Final
 
-from tests.apiserver.guard.crowd import RULES, make_rule
+from tests.apiserver.guard.crowd import make_rule
+from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.builders import make_review
 from tests.controlplane.client import Client

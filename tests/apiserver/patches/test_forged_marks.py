@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import OWN_NAMESPACE
-from tests.apiserver.objects import rule_for
+from tests.apiserver.objects import RULES, rule_for
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging
-from tests.apiserver.patches.test_guard import DRIVER, GROUPS, KEY, NODES, RULES, _populate, make_patch, node, of
+from tests.apiserver.patches.test_guard import DRIVER, GROUPS, KEY, NODES, _populate, make_patch, node, of
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.planes import own_stage

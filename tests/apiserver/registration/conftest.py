@@ -71,6 +71,8 @@ def rule_version(request: pytest.FixtureRequest, plane: ControlPlane) -> str:
 @pytest.fixture
 def row(request: pytest.FixtureRequest) -> list[Any]:
     """As parametrized by asking.table."""
+    text: str
+    row: list[Any]
     text, *row = request.param
     if text.startswith("since 1.35"):
         request.getfixturevalue("since_1_35")
