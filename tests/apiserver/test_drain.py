@@ -25,6 +25,7 @@ from webhook.commands import drain
 Json = dict[str, Any]
 VERSION: Final = f"{versions.GROUP}/v1"
 SLICES: Final = path(VERSION, "resourceslices")
+CLASSES: Final = path(VERSION, "deviceclasses")
 NODES: Final = path("v1", "nodes")
 HOLD: Final = "devicetaint.io/hold"
 ALL: Final = {"operator": "Exists"}
@@ -311,6 +312,45 @@ def test_pod_of_another_owner_with_admin_access_is_not_ignored(shelf: Shelf, ver
     shelf.run("monitor", (shelf.card, shelf.node, "card-0"), admin=True, tolerations=(ALL,))
     ended = verb.drain(shelf.node, "--ignore-daemonsets")
     assert (ended.code, "monitor" in ended.error, "--ignore-daemonsets" in ended.error) == (1, True, False), ended
+
+
+# --- until pods find another place ---------------------------------------------------------------
+
+
+@pytest.fixture
+def classed(shelf: Shelf) -> Iterator[Shelf]:
+    """Claims may have devices of both drivers."""
+    expression = f"device.driver in ['{shelf.card}', '{shelf.port}']"
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    _ = shelf.client.create(CLASSES, {"metadata": {"name": "any"}, "spec": spec}).object
+    yield shelf
+    _ = shelf.client.delete(f"{CLASSES}/any").object
+
+
+def test_pod_waits_until_there_is_a_free_device_on_another_node(classed: Shelf, verb: Verbs) -> None:
+    """Nothing new can get its device meanwhile, and the drain that goes on finds what has become free."""
+    shelf = classed
+    shelf.publish(shelf.card, "card-0")
+    shelf.publish(shelf.port, "port-0", pool=shelf.other, nodeName=shelf.other)
+    shelf.run("job", (shelf.card, shelf.node, "card-0"))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": "u", "controller": True}
+    _ = shelf.client.patch(f"{shelf.claims}/job", {"metadata": {"ownerReferences": [owner]}}).object
+    shelf.run("stays", (shelf.port, shelf.other, "port-0"), node=shelf.other)
+    waits = (
+        f"{shelf.card}/{shelf.node} waits with {shelf.name}/job: 1 of 1 pod finds no other device: 1 needs any, 0 free"
+    )
+    dry = verb.drain(shelf.node, "--wait-for-place", "--dry-run=server")
+    assert (dry.code, f"{waits} (server dry run)" in dry.output, shelf.rules()) == (0, True, {})
+    ended = verb("drain", shelf.node, "--wait-for-place", "--interval=1", "--timeout=15s")
+    assert (ended.code, shelf.present()) == (1, {"job", "stays"}), ended
+    assert f"error: not drained: not empty within 15 s; {waits}; to evict them all the same, " in ended.error
+    (rule,) = shelf.rules()
+    closed = shelf.client.get(f"{RULES}/{rule}").object
+    assert (closed["spec"]["taint"]["effect"], closed["metadata"].get("annotations")) == ("NoSchedule", None)
+    shelf.publish(shelf.port, "port-0", "port-1", pool=shelf.other, generation=2, nodeName=shelf.other)
+    ended = verb.drain(shelf.node, "--wait-for-place")
+    assert (ended.code, shelf.present()) == (0, {"stays"}), ended
+    assert f"{shelf.card}/{shelf.node}: all pods find a place" in ended.output
 
 
 # --- names --------------------------------------------------------------------------------------

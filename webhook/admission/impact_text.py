@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -136,6 +137,32 @@ def siblings_text(siblings: Siblings) -> str:
     return f"{text}, {'' if number == 1 else f'{used} of them '}in use by {' and '.join(users)}"
 
 
+def places_figures(impact: Impact) -> Iterator[str]:
+    """Say how many pods that are evicted find no other device, who can never come back, and what is not known."""
+    places = impact.places or ()
+    pods, none = sum(len(each.pods) for each in places), [each for each in places if each.none]
+    if none:
+        free, numbers = {each.shape.needs: each.free for each in reversed(none)}, Counter[str]()
+        for each in none:
+            numbers[each.shape.needs] += each.none
+        needs = [
+            f"{number} {'needs' if number == 1 else 'need'} {need}, {free[need]} free"
+            for need, number in numbers.most_common()
+        ]
+        rest = f"; and {counted(len(needs) - _SHOWN, 'other need')}" if len(needs) > _SHOWN else ""
+        text = "; ".join(needs[:_SHOWN])
+        pending = sum(each.none for each in none)
+        yield f"{pending} of {counted(pods, 'pod')} {'finds' if pending == 1 else 'find'} no other device: {text}{rest}"
+    never = [f"{pod.namespace}/{pod.name}" for each in none if each.never for pod in each.pending]
+    if never:
+        verb = "cannot" if len(never) == 1 else "can never"
+        yield f"{counted(len(never), 'pod')} {verb} come back while the taint stands: {first_names(never)}"
+    unknown = [each for each in places if each.unknown]
+    if unknown:
+        number = counted(sum(each.unknown for each in unknown), "pod")
+        yield f"it is not known whether {number} would find other devices: {unknown[0].why}"
+
+
 def _extended(impact: Impact, servers: ServerFacts) -> str:
     pods = counted(len(impact.extended), "pod")
     return f"of these {pods} with extended resources: {on_extended_resources(servers)}"
@@ -147,6 +174,7 @@ def _others(impact: Impact, would: str, servers: ServerFacts) -> Iterator[str]:
         yield _extended(impact, servers)
     if impact.tolerating:
         yield f"{would}tolerated by {counted(len(impact.tolerating), 'pod')} on such devices"
+    yield from places_figures(impact)
     if impact.pod_groups:
         yield f"{would}in use by {counted(len(impact.pod_groups), 'PodGroup')} of unknown size"
 
@@ -188,6 +216,8 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: st
             "gangSize": sum(each.pods for each in impact.gangs),
             "companions": len(impact.companions),
         }
+    if impact.places is not None:
+        figures |= {"pendingPods": sum(each.none for each in impact.places)}
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     if not acts:
         text += " simulated"

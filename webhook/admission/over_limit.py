@@ -16,14 +16,16 @@ from msgspec import structs
 from webhook.admission.confirmation import NOTHING, ImpactToConfirm, Numbers
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
-from webhook.admission.impact_text import first_names, on_missing_selector
+from webhook.admission.impact_text import first_names, on_missing_selector, places_figures
 from webhook.admission.lint import CLOCK_SKEW
+from webhook.admission.places import places_of
 from webhook.admission.recent_impact import (
     ClosedDevices,
     closed_together,
     closed_together_with_recent,
     hit_with_recent,
     limits_in_numbers,
+    totals,
     yet_to_begin,
 )
 from webhook.admission.review import AdmissionRequest
@@ -34,13 +36,14 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule, counted_pods
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import selectors_in_scope, siblings_of_rule
 from webhook.inventory.impact import Impact, Taint, impact_of, joint_impact, with_companions, with_gangs
+from webhook.inventory.placement import PodPlacement
 from webhook.inventory.pools import Check, Evictor, in_steps
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames
-from webhook.policy.limits import limits_for, protected_among
+from webhook.policy.limits import limits_for, protected_among, resolve_limit
 from webhook.policy.match import Requester
-from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Softening
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Share, Softening
 
 AT_ONCE: Final = 3
 """Replicas whose /mutate may each leave rules of one instant as NoExecute, up to the limit, before they know of each
@@ -167,7 +170,8 @@ class TaintCheck:
         if self._settings.unknown_impact is not Action.DENY:
             return
         if self._evicts or (of_filter and self.limits.devices is not None):
-            countable = self._evicts and self.limits.devices is None and self.limits.claims is None
+            limits = self.limits
+            countable = self._evicts and limits.devices is limits.claims is limits.pending_pods is None
             yield LimitReason("unknown", f"its impact is not known: {why}", softens=countable)
 
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
@@ -186,12 +190,29 @@ class TaintCheck:
             )
         elif self._settings.window_seconds:
             yield from self._in_window(inventory, impact, ceiling, own)
+        if impact.places is not None:
+            yield from self._pending(inventory, impact, impact.places)
         if hit.protected:
             subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
             text = f"{subject} {first_names(hit.protected)} {verb} protected"
             yield LimitReason("protected", text, softens=True, waits=True)
         if self._evicts and self._settings.unknown_impact is Action.DENY:
             yield from _not_counted(impact)
+
+    def _pending(self, inventory: Inventory, impact: Impact, places: Sequence[PodPlacement]) -> Iterator[LimitReason]:
+        """Look at pods that would find no other device. The worker waits for none, so that cannot be softened."""
+        limit = self.limits.pending_pods
+        most = resolve_limit(limit, totals(inventory, self._in_time).pods if isinstance(limit, Share) else 0)
+        pending, unknown = sum(each.none for each in places), sum(each.unknown for each in places)
+        if most is None or not self._evicts or pending + unknown <= most:
+            return
+        texts = [*places_figures(impact)]
+        if pending > most:
+            yield LimitReason("limit:pendingPods", f"{texts[0]}, and the limit is {counted(most, 'such pod')}")
+        elif self._settings.unknown_impact is Action.DENY:
+            yield LimitReason(
+                "unknown:pendingPods", f"{texts[-1]}, and the limit is {counted(most, 'pod')} that find none"
+            )
 
     def _in_window(
         self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None], own: Sequence[DeviceNames]
@@ -300,21 +321,35 @@ class LimitCheck:
 
     def impact(self, inventory: Inventory) -> Impact:
         """Return what all of it hits together; if it does nothing, what it would. Raises OutOfTime."""
-        return self._impact_of(inventory, self._acting or self._rules)
+        rules = self._acting or self._rules
+        impact = self._impact_of(inventory, rules)
+        if not impact.pods or all(part.limits.pending_pods is None for part in self.parts):
+            return impact
+        taints = [
+            (DeviceNames.of(selector, inventory.servers), taint.scheduling or taint.taint)
+            for selector, taint in self._taints_of(inventory, rules)
+        ]
+        without = self._old.meta.name if isinstance(self._old, DeviceTaintRule) else ""
+        return structs.replace(impact, places=places_of(inventory, impact, taints, without, self._context))
 
     def _impact_of(self, inventory: Inventory, rules: Sequence[DeviceTaintRule]) -> Impact:
-        context, first = self._context, rules[0]
-        taints = [(rule.selector or DeviceSelector(), self.taint_of(rule)) for rule in rules]
+        context, taints = self._context, self._taints_of(inventory, rules)
         ours = Evictor.OURS in [taint.evictor for _, taint in taints]
-        if len(rules) == 1:
-            # The patch controller copies the taint alone, so siblings of a rule with /evict keep their pods.
-            copied = Taint.of_slice(first.taint, in_tree=self._in_tree) if self.acts else taints[0][1]
-            taints += [(each, copied) for each in selectors_beside(inventory, first, context)]
         if len(taints) == 1:
-            impact = impact_of(inventory, first.selector, taints[0][1], context.now, self.in_time)
+            impact = impact_of(inventory, rules[0].selector, taints[0][1], context.now, self.in_time)
         else:
             impact = joint_impact(inventory, taints, context.now, self.in_time)
         return with_companions(inventory, impact, Evictor.OURS if ours else None, context.pods, self.in_time)
+
+    def _taints_of(
+        self, inventory: Inventory, rules: Sequence[DeviceTaintRule]
+    ) -> Sequence[tuple[DeviceSelector, Taint]]:
+        taints = [(rule.selector or DeviceSelector(), self.taint_of(rule)) for rule in rules]
+        if len(rules) == 1:
+            # The patch controller copies the taint alone, so siblings of a rule with /evict keep their pods.
+            copied = Taint.of_slice(rules[0].taint, in_tree=self._in_tree) if self.acts else taints[0][1]
+            taints += [(each, copied) for each in selectors_beside(inventory, rules[0], self._context)]
+        return taints
 
     def shown(self, inventory: Inventory, impact: Impact) -> Impact:
         """Return the impact with what only texts need: gangs, and other parts of the same hardware."""

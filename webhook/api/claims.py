@@ -6,9 +6,11 @@ v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Final
+from fractions import Fraction
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -17,6 +19,9 @@ from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Owner, decode_owner, decode_owning_pod_group
+from webhook.api.quantities import parse_quantity
+from webhook.api.remembered import remembered
+from webhook.api.rules import decode_cel_selectors
 from webhook.api.taints import DeviceToleration, decode_tolerations
 
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -29,6 +34,9 @@ _EXTENDED_REQUEST: Final = re.compile(r"container-[0-9]+-request-[0-9]+")
 _EXTENDED_NAME: Final = "-extended-resources-"
 _LONGEST_BASE: Final = 58
 _RANDOM_LENGTH: Final = 5
+_ALL: Final = "All"
+Amounts = tuple[tuple[str, Fraction], ...]
+"""Quantities by name."""
 
 
 class ExactRequest(msgspec.Struct, frozen=True, gc=False):
@@ -47,6 +55,48 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     exactly: ExactRequest | None = None
     first_available: tuple[ExactRequest, ...] = ()
     flat: bool = False
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """A request, or one of its alternatives: a number of devices of a class, or (`every`) all of a node.
+
+    `name` is that in allocation results: `request`, or `request/alternative`. A selector that is not CEL is None.
+    """
+
+    name: str
+    device_class: str
+    selectors: tuple[str | None, ...] = ()
+    every: bool = False
+    count: int = 1
+    admin: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: Amounts = ()
+
+
+class Constraint(NamedTuple):
+    """The devices of these requests, or of all, have one value of an attribute; or (`distinct`) each another one."""
+
+    attribute: str
+    requests: frozenset[str]
+    distinct: bool
+
+    def concerns(self, ask: Wish) -> bool:
+        """Tell whether it is about the devices of a request."""
+        return not self.requests or not self.requests.isdisjoint((ask.name, ask.name.partition("/")[0]))
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a claim asks for: of each request the alternatives, in order. `unknown` names what is not known here."""
+
+    requests: tuple[tuple[Wish, ...], ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    unknown: str = ""
+    admin: bool = False
+    """Whether it has any devices by admin access."""
+
+    def ask_of(self, name: str) -> Wish | None:
+        """Return what a result of an allocation was asked for by."""
+        return next((ask for asks in self.requests for ask in asks if ask.name == name), None)
 
 
 class AllocationResult(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +135,8 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     extended_resource: bool = False
     controller_uid: str = ""
     pod_group: str = ""
+    demand: Demand | None = None
+    """What it asks for; None where that is not kept."""
 
 
 class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -235,6 +287,46 @@ def _decode_exact(reader: Reader, name: str) -> ExactRequest:
         reader.boolean("adminAccess") or False,
         decode_tolerations(reader),
     )
+
+
+@remembered(4096, 4 * 1024)
+def demand_in(devices: bytes) -> Demand:
+    """Read `spec.devices` of a claim of any version, as JSON; most claims are made from few templates."""
+    reader = Reader.of(json.loads(devices), [])
+    requests, unknown = [], set[str]()
+    for request in reader.each("requests"):
+        name, exactly = request.text("name"), request.child("exactly")
+        if exactly is None and is_flat(request.raw):
+            exactly = request
+        several = [] if exactly is not None else list(request.each("firstAvailable"))
+        asks = [_ask(each, f"{name}/{each.text('name')}") for each in several] if exactly is None else []
+        requests.append(tuple(asks) if exactly is None else (_ask(exactly, name),))
+        unknown |= {"derivedAttributes" for each in (exactly, *several) if each and each.has("derivedAttributes")}
+    constraints = []
+    for each in reader.each("constraints"):
+        distinct, of = each.text("distinctAttribute"), frozenset(each.texts("requests"))
+        constraints.append(Constraint(distinct or each.text("matchAttribute"), of, bool(distinct)))
+    if not all(requests) or not all(each.attribute for each in constraints):
+        unknown.add("requests or constraints of a later release")
+    admin = any(ask.admin for asks in requests for ask in asks)
+    return Demand(tuple(requests), tuple(constraints), ", ".join(sorted(unknown)), admin)
+
+
+def _ask(reader: Reader, name: str) -> Wish:
+    return Wish(
+        name,
+        reader.text("deviceClassName"),
+        tuple([each.expression for each in decode_cel_selectors(reader)]),
+        reader.text("allocationMode") == _ALL,
+        reader.integer("count") or 1,
+        reader.boolean("adminAccess") or False,
+        decode_tolerations(reader),
+        _amounts(reader.child_or_empty("capacity").map("requests")),
+    )
+
+
+def _amounts(values: Mapping[str, JSON]) -> Amounts:
+    return tuple([(name, parse_quantity(value) or Fraction(0)) for name, value in values.items()])
 
 
 def _decode_status(status: Reader) -> tuple[tuple[AllocationResult, ...] | None, tuple[Consumer, ...]]:

@@ -7,6 +7,7 @@ Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
@@ -182,6 +183,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     raw_devices: JSON | bytes = None
     """All of the devices as they were written; bytes are JSON that is not read yet. In a review, parts of them may be
     text as well (`SliceText`): see `devices_as_written`."""
+    beside_devices: Mapping[str, JSON] = {}
+    """The fields of the spec that `api.offers` names, where someone asks where pods would go."""
 
 
 def decode_slice(reader: Reader) -> ResourceSlice:

@@ -16,8 +16,9 @@ import msgspec
 
 from webhook.api.messages import counted
 from webhook.api.meta import OWN_GROUP
+from webhook.api.pods import DAEMON_SET
 from webhook.api.rules import EVICT
-from webhook.api.taints import NO_SCHEDULE
+from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.commands.shared.device_selection import DeviceSelection, belonging, nodes_of, refuse_missing, split_nodes
 from webhook.commands.shared.flags import (
     INTERVAL_SECONDS,
@@ -46,13 +47,14 @@ from webhook.commands.shared.tainting import (
     order_of,
     report_refusals,
     write_taints,
+    write_warnings,
 )
 from webhook.commands.shared.words import DeviceAddress, TaintSpec, WantedRule, as_taint_spec, split_words
 from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.config.texts import as_lifetime
 from webhook.eviction.conditions import ConditionReason
 from webhook.files.report import visible
-from webhook.inventory.state import is_pod
+from webhook.inventory.state import claim_keys, is_pod, key_of
 from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
@@ -90,13 +92,15 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
     if report_refusals(results, drain.order, parser.prog, words):
         return REFUSED
     dry_run = drain.order.dry_run
-    written = write_more("".join(f"{each.line}{dry_run.suffix}\n" for each in results))
+    lines = [*[each.line for each in results], *map(visible, drain.waits)]
+    written = write_more("".join(f"{line}{dry_run.suffix}\n" for line in lines))
     if dry_run is not DryRun.NONE or written is not None:
         return written or 0
     try:
         end = _watch(options, parser, drain)
     except KeyboardInterrupt:
-        sys.stderr.write(f"\ninterrupted: the taint stays, and the worker goes on. To take it back: {drain.undo()}\n")
+        text = visible("; ".join(["the taint stays, and the worker goes on", *drain.waits]))
+        sys.stderr.write(f"\ninterrupted: {text}. To take it back: {drain.undo()}\n")
         return flushed(_INTERRUPTED)
     if end.emptied:
         return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
@@ -139,19 +143,19 @@ def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> Dr
         except ServerRefusal as refusal:
             return DrainEnd(emptied=False, text=str(refusal))
         else:
-            progress.hint(*report.notes)
+            progress.hint(*report.notes, *drain.waits)
             if write_more("".join(f"{visible(line)}\n" for line in progress.lines(report))) is not None:
                 return DrainEnd(emptied=False, text="standard output is closed")
             if sight.end is not None:
                 return sight.end
-            if not sight.answered and now - begun >= _SILENCE_SECONDS:
+            if not sight.answered and now - drain.written >= _SILENCE_SECONDS:
                 progress.hint("no eviction worker has reported on this rule yet; check that `evict` runs and may evict")
             settled_since = (settled_since or now) if sight.settled else None
             if settled_since is not None and now - settled_since >= _SETTLE_SECONDS:
                 return DrainEnd(emptied=False, text=f"no further pod may be evicted, but {sight.settled}")
         left = begun + timeout - now
         if left <= 0:
-            return DrainEnd(emptied=False, text=f"not empty within {timeout:g} s")
+            return DrainEnd(emptied=False, text="; ".join([f"not empty within {timeout:g} s", *drain.waits]))
         time.sleep(min(interval, left))
 
 
@@ -165,6 +169,10 @@ class Drain(msgspec.Struct):
     """The first."""
     rules: list[str] = []
     """The names of those that were written."""
+    waiting: list[DeviceAddress] = []
+    """What is closed, but from where no pod is evicted yet."""
+    waits: list[str] = []
+    """Which pods wait for a place, and at last how to go ahead."""
     closed: list[DeviceAddress] = []
     written: float = 0.0
     lasting: bool = True
@@ -179,15 +187,17 @@ class Drain(msgspec.Struct):
         read, nodes = await self._read(cluster)
         refuse_missing(read, self.selection, nodes)
         addresses = belonging(read, self.selection, nodes)
-        self.order = order_of(self.options, addresses, [self.taint], {EVICT: "true"}, "keep")
+        annotations = {} if self.options.wait_for_place else {EVICT: "true"}
+        self.order = order_of(self.options, addresses, [self.taint], annotations, "keep")
+        write_warnings(read.notes)
         return await self._write(store, self.order, read, nodes)
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
         # Late: see commands/shared/main.py.
-        from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import CLAIMS, PLACES, PODS, SLICES, read_inventory  # noqa: PLC0415
 
-        nodes = await nodes_of(cluster, self.selection)
-        return await read_inventory(cluster, (SLICES, CLAIMS, PODS), by_node=self.selection.by_node), nodes
+        nodes, wished = await nodes_of(cluster, self.selection), PLACES if self.options.wait_for_place else ()
+        return await read_inventory(cluster, (SLICES, CLAIMS, PODS), wished, by_node=self.selection.by_node), nodes
 
     async def _write(
         self, store: RuleStore, order: TaintOrder, read: ReadInventory, nodes: frozenset[str]
@@ -195,9 +205,13 @@ class Drain(msgspec.Struct):
         results = await write_taints(store, order)
         self.written = time.monotonic()
         self.rules += [each.name for each in results if not each.refusal]
+        closing = [each for each in results if EVICT not in (each.obj["metadata"].get("annotations") or {})]
+        self.waiting += [each.wanted.address for each in closing if not each.refusal]
         for address, _ in order.wanted:
             self.closed.append(address)
             self.lasting &= not address.device or nodes.issuperset(read.devices.reach.get(address) or ("",))
+        if self.waiting and order.dry_run is not DryRun.NONE:
+            self._ready(read)
         return results
 
     def undo(self) -> str:
@@ -215,10 +229,68 @@ class Drain(msgspec.Struct):
     def sight(self, report: StatusReport) -> DrainSight:
         """Return how the drain stands. Raises ServerRefusal and ClusterUnreachable."""
         sight = sight_of(report, self.rules)
+        if self.waiting and sight.end is None and time.monotonic() - self.written >= _CALM_SECONDS:
+            with reading_cluster():
+                ask_cluster(self.options, self._let_go)
         if not sight.settled and (sight.end is None or not sight.end.emptied):
             return sight
         with reading_cluster():
             return ask_cluster(self.options, partial(self._check, sight=sight))
+
+    async def _let_go(self, cluster: Cluster) -> None:
+        """Have the worker evict for rules whose pods all find a place, and find which wait. Raises ServerRefusal."""
+        # Late: see commands/shared/main.py.
+        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+
+        read, _ = await self._read(cluster)
+        order = self.order._replace(annotations={**self.order.annotations, EVICT: "true"}, wanted=self._ready(read))
+        results = await write_taints(await RuleStore.of(cluster), order)
+        write_warnings(text for each in results for text in each.warnings)
+        for each in results:
+            if not each.refusal:
+                self.waiting.remove(each.wanted.address)
+                self.written = time.monotonic()
+                write_more(f"{each.wanted.address}: all pods find a place, so the worker evicts them\n")
+            elif "(Conflict)" not in each.refusal:  # else its status is new, and the next look tries again
+                raise ServerRefusal(each.refusal)
+
+    def _ready(self, read: ReadInventory) -> tuple[WantedRule, ...]:
+        """Return the rules whose pods all find a place beside those that go already and those without a node.
+
+        `waits` says why others do not. Pods of DaemonSets do not count: they come back to the same node.
+        """
+        # Late: see commands/shared/main.py.
+        from webhook.admission.impact_text import places_figures  # noqa: PLC0415
+        from webhook.inventory.impact import Impact  # noqa: PLC0415
+        from webhook.inventory.placement import Seeker, freed_claims, placements  # noqa: PLC0415
+        from webhook.inventory.supply import Supply  # noqa: PLC0415
+
+        inventory, claims = read.inventory, read.inventory.claims
+        taints = [(DeviceNames(*[part or None for part in each]), DeviceTaint(*self.taint)) for each in self.closed]
+        pods = {
+            pod.meta.uid: Seeker.of(pod, [claims[key] for key in claim_keys(pod) if key in claims])
+            for pod in inventory.pods.values()
+            if pod.uses_claims and not (pod.owner and pod.owner.kind == DAEMON_SET)
+        }
+        keys = [inventory.usage.claims_on(*names) for names, _ in taints]
+        users = [pods.keys() & {user.uid for key in each for user in claims[key].reserved_for} for each in keys]
+        going = {pod.meta.uid for pod in inventory.pods.values() if not pod.node_name} & pods.keys()
+        going.update(*[hit for each, hit in zip(self.closed, users, strict=True) if each not in self.waiting])
+        ready, self.waits = list[WantedRule](), []
+        for address, hit in zip(self.closed, users, strict=True):
+            uids, names = going | hit, {f"{pods[uid].namespace}/{pods[uid].name}" for uid in hit}
+            freed = freed_claims(inventory, uids, [key_of(claim.meta) for uid in uids for claim in pods[uid].claims])
+            supply = Supply(inventory, classes=read.classes, nodes=read.nodes, freed=freed, taints=taints)
+            found = placements(inventory, [pods[uid] for uid in uids], supply) if address in self.waiting else ()
+            places = [each for each in found if names.intersection(f"{pod.namespace}/{pod.name}" for pod in each.pods)]
+            if why := "; ".join(places_figures(Impact(places=tuple(places)))):
+                self.waits.append(f"{address} waits with {', '.join(sorted(names))}: {why}")
+            elif address in self.waiting:
+                ready.append(WantedRule(address, self.taint))
+                going = uids
+        if self.waits:
+            self.waits.append("to evict them all the same, run the same command without --wait-for-place")
+        return tuple(ready)
 
     async def _check(self, cluster: Cluster, sight: DrainSight) -> DrainSight:
         """Return the same sight, if the cluster as it is now bears it out.
@@ -297,7 +369,7 @@ class DrainSight(NamedTuple):
     """What one look shows. `end` is None while the worker has something to do.
 
     `settled`: it has evicted all pods that it may, but allocations still hold devices, which ends soon or never;
-    the text says who holds them. `answered`: it has said something of each rule.
+    the text says who holds them. `answered`: it has said something of each rule with `/evict`.
     """
 
     end: DrainEnd | None = None
@@ -324,7 +396,7 @@ def sight_of(report: StatusReport, rules: Sequence[str]) -> DrainSight:
     unknown = "it is not known who holds its devices"
     held = "; ".join(f"{line.name}: {unknown if line.released is None else line.released.message}" for line in left)
     done = all(line.said is not None and line.said.reason in _DONE for line in left)
-    return DrainSight(None, held if done else "", all(line.said is not None for line in ours))
+    return DrainSight(None, held if done else "", all(line.said or not line.evict for line in ours))
 
 
 class DrainProgress:
@@ -407,6 +479,8 @@ def command_line() -> CommandLine:
     add_confirm(parser)
     help_text = "end as well when only pods of DaemonSets hold devices, by admin access, and list these"
     add("--ignore-daemonsets", action="store_true", help=help_text)
+    help_text = "evict the pods of a pool, or of a device that is named, only once all find other devices"
+    add("--wait-for-place", action="store_true", help=help_text)
     add_dry_run(parser)
     add_cluster(parser)
     add_policy_config_map(parser)

@@ -8,21 +8,25 @@ position; no state is kept between calls, so a server may call it from a thread.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
-from webhook.api.claims import decode_stored_claim
+from msgspec import structs
+
+from webhook.api.claims import ResourceClaim, decode_stored_claim, demand_in
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, invalid, required, too_long
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.api.names import OWN_NAMESPACE
+from webhook.api.offers import BESIDE_DEVICES
 from webhook.api.patches import ResourceSlicePatch, decode_first_revision_patch, decode_patch
 from webhook.api.pods import POD_GROUPS, decode_pod, decode_pod_group
 from webhook.api.rules import decode_rule
-from webhook.api.slices import DeviceClassSelectors, decode_device_class, decode_slice
+from webhook.api.slices import DeviceClassSelectors, ResourceSlice, decode_device_class, decode_slice
 from webhook.expressions.drivers import drivers_in_manifest
 from webhook.files.read import Manifest, documents
 from webhook.files.spots import Document, Unreadable, explained, path_of
@@ -39,6 +43,7 @@ CONFIRMED: Final = frozenset({"DeviceTaintRule", "ResourceSlicePatch"})
 CLAIMS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 """Kinds that ask for devices, which are in a namespace and audited."""
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
+_NODE: Final = GroupVersionKind("", "v1", "Node")
 _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] = {
     (GROUP, "ResourceSlice"): decode_slice,
     (GROUP, "DeviceTaintRule"): decode_rule,
@@ -109,28 +114,54 @@ class Stock:
     """By name."""
     classes: dict[str, DeviceClassSelectors] = field(default_factory=dict)
     """By name."""
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Labels by name, of nodes that take pods; only if `whole`."""
+    whole: bool = False
+    """Whether claims are kept with what they ask for, and slices with what they offer."""
 
     def add(self, manifests: Iterable[Manifest]) -> None:
         """Add manifests; of two with the same name the last counts."""
         for manifest in manifests:
-            value, errors = held_in(manifest.value)
-            beside, more_errors = patching_object_in(manifest.value)
-            if value is None and beside is None:
+            value, errors = self.kept(manifest.value)
+            if value is None:
                 continue
             self.kinds[manifest.value["kind"]] += 1
-            if errors or more_errors:
-                self.malformed.append((manifest, (errors or more_errors)[0]))
-            elif value is not None:
-                self.inventory.apply(None, value)
+            if errors:
+                self.malformed.append((manifest, errors[0]))
             else:
-                self.add_beside(beside)
+                self.put(value)
 
-    def add_beside(self, value: PatchingObject | None) -> None:
-        """Add a patch or class, which no inventory holds."""
+    def kept(self, value: Any) -> tuple[InventoryObject | PatchingObject | None, list[FieldError]]:
+        """Return what to put here of an object, and the wrong types in it; a node that takes pods is added at once."""
+        held, errors = held_in(value)
+        if held is not None:
+            return (with_demand(held, value) if self.whole and not errors else held), errors
+        if self.whole and _kind_of(value) == _NODE:
+            self.kinds["Node"] += 1
+            if not _object(value, "spec").get("unschedulable"):
+                self.nodes[_name_of(value)] = labels_of(value)
+        return patching_object_in(value)
+
+    def put(self, value: InventoryObject | PatchingObject) -> None:
+        """Add what was kept."""
         if isinstance(value, ResourceSlicePatch):
             self.patches[value.meta.name] = value
-        elif value is not None:
+        elif isinstance(value, DeviceClassSelectors):
             self.classes[value.name] = value
+        else:
+            self.inventory.apply(None, value)
+
+
+def with_demand(value: InventoryObject, written: Mapping[str, Any]) -> InventoryObject:
+    """Return a claim with what it asks for, and a slice with what it offers, as it is written."""
+    if isinstance(value, ResourceClaim):
+        return structs.replace(
+            value, demand=demand_in(json.dumps(_object(_object(written, "spec"), "devices")).encode())
+        )
+    if isinstance(value, ResourceSlice):
+        spec = _object(written, "spec")
+        return structs.replace(value, beside_devices={name: spec[name] for name in BESIDE_DEVICES if name in spec})
+    return value
 
 
 def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | None, list[FieldError]]:
@@ -138,9 +169,9 @@ def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | Non
     return _decoded(_DECODERS, value, path)
 
 
-def patching_object_in(value: Any) -> tuple[PatchingObject | None, list[FieldError]]:
+def patching_object_in(value: Any, path: Path | None = None) -> tuple[PatchingObject | None, list[FieldError]]:
     """Return a ResourceSlicePatch or DeviceClass of any version, None for other kinds, and the wrong types in it."""
-    return _decoded(_BESIDE, value)
+    return _decoded(_BESIDE, value, path)
 
 
 def _decoded(

@@ -33,6 +33,7 @@ from webhook.inventory.gangs import (
     is_held,
 )
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
+from webhook.inventory.placement import PodPlacement
 from webhook.inventory.pools import (
     FOR_EVER,
     Check,
@@ -95,6 +96,8 @@ class Impact(msgspec.Struct, frozen=True):
     """Of the pods that are evicted, those that go only with others of their PodGroup. Known only if pods are."""
     gangs: tuple[BrokenGang, ...] = ()
     """Gangs that lose pods, those that lose most first. Only the guard looks for them, if pods are known."""
+    places: tuple[PodPlacement, ...] | None = None
+    """Where the evicted pods would go. None where that is not asked."""
 
     @property
     def pods(self) -> frozenset[str]:

@@ -133,12 +133,13 @@ PoolId = tuple[str, str]
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
+_SHARED: Final = b'"allowMultipleAllocations"'
 
 
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 
-    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "_own", "slices", "version")
+    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "_nodes", "_own", "_shares", "slices", "version")
 
     def __init__(self) -> None:
         self.slices: dict[str, ResourceSlice] = {}
@@ -149,18 +150,20 @@ class Pool:
         self._closed: dict[str, datetime] | None = None
         self._keys: frozenset[str] | None = None
         self._own: list[ResourceSlice] | None = None
+        self._nodes: frozenset[str | None] | None = None
+        self._shares: bool | None = None
 
     def put(self, value: ResourceSlice) -> None:
         """Add a slice, or replace the one of its name."""
         self.slices[value.meta.name] = value
         self.version = object()
-        self._devices = self._evicting = self._closed = self._keys = self._own = None
+        self._devices = self._evicting = self._closed = self._keys = self._own = self._nodes = self._shares = None
 
     def remove(self, name: str) -> None:
         """Take a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
         self.version = object()
-        self._devices = self._evicting = self._closed = self._keys = self._own = None
+        self._devices = self._evicting = self._closed = self._keys = self._own = self._nodes = self._shares = None
 
     @property
     def own(self) -> list[ResourceSlice]:
@@ -180,6 +183,21 @@ class Pool:
     def newest(self) -> list[ResourceSlice]:
         """The slices of the newest generation, by name."""
         return _newest(self.own)
+
+    @property
+    def nodes(self) -> frozenset[str | None]:
+        """The nodes of its newest devices, by name; None is in it if slices say otherwise where their devices are."""
+        if self._nodes is None:
+            self._nodes = frozenset([value.node_name or None for value in self.newest if value.has_devices])
+        return self._nodes
+
+    @property
+    def shares(self) -> bool:
+        """Whether several claims may have one of its devices, or that is not kept as text."""
+        if self._shares is None:
+            texts = [value.raw_devices for value in self.newest]
+            self._shares = not all(isinstance(each, bytes) and _SHARED not in each for each in texts)
+        return self._shares
 
     @property
     def by_node(self) -> Mapping[str | None, list[str]]:

@@ -147,6 +147,8 @@ class Usage:
         """Claims by device, pool by pool."""
         self._pools: dict[str, set[str]] = {}
         """Names of pools in use, by driver."""
+        self.monitors: set[str] = set()
+        """Claims with admin access, as far as it is known what claims ask for."""
 
     def add(self, key: str, claim: ResourceClaim) -> None:
         """Add an allocated claim; one that is not allocated changes nothing."""
@@ -156,12 +158,15 @@ class Usage:
                 users = self._users[driver, pool] = {}
                 self._pools.setdefault(driver, set()).add(pool)
             add_name(users, device, key)
+        if claim.demand is not None and claim.demand.admin:
+            self.monitors.add(key)
         self._count(key, claim, 1)
 
     def remove(self, key: str, claim: ResourceClaim) -> None:
         """Remove a claim, as it was added."""
         for driver, pool, device in _devices_of(claim):
             self._remove_user((driver, pool), device, key)
+        self.monitors.discard(key)
         self._count(key, claim, -1)
 
     def _remove_user(self, pool: PoolId, device: str, key: str) -> None:
@@ -210,6 +215,10 @@ class Usage:
         """Return the same claims one by one, each once for each of its devices. Nothing may change meanwhile."""
         for users in self._users_in(driver, pool):
             yield from chain.from_iterable(users.values()) if device is None else users.get(device, ())
+
+    def used_in(self, pool: PoolId) -> Mapping[str, Several]:
+        """Return the devices of a pool that are in use, by name, with the claims that have them."""
+        return self._users.get(pool, {})
 
     def count_on(self, driver: str | None) -> int:
         """Return how many devices of a driver, or of all, are in use."""

@@ -134,7 +134,10 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """Replaces a time that could not be parsed. The policy is then rejected."""
 _LABELS_HINT: Final = " (rules that allow may only use trusted labels: use match.namespaces.labels)"
 _UNITS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
-_LIMITED: Final = ("pods", "claims", "devices", "namespaces")
+_LIMITED: Final = {
+    **{name: name for name in ("pods", "claims", "devices", "namespaces")},
+    "pendingPods": "pending_pods",
+}
 _SOFTEN: Final = "soften"
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(h|ms|m|s)")
 _HASH_LENGTH: Final = 12
@@ -335,7 +338,7 @@ class Builder:
 
     def _limits(self, raw: Raw, at: Path, number: int) -> ImpactLimits:
         """An entry of limits; a limit that is left out keeps its default, and null is no limit."""
-        given: dict[str, JSON] = {name: _limit(raw[name]) for name in _LIMITED if name in raw}
+        given: dict[str, JSON] = {field: _limit(raw[name]) for name, field in _LIMITED.items() if name in raw}
         given["confirmable"] = raw.get("confirmable", True)
         softens = raw.get("action") == _SOFTEN
         if softens:

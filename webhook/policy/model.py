@@ -202,6 +202,8 @@ class ImpactLimits(msgspec.Struct, frozen=True):
     claims: int | Share | None = None
     devices: int | Share | None = None
     namespaces: int | Share | None = None
+    pending_pods: int | Share | None = None
+    """Pods that find no other device."""
     soften: Softening = Softening.NEVER
     confirmable: bool = True
 

@@ -254,7 +254,7 @@ def _requester(reader: Reader, name: str) -> Requester | None:
 
 # --- expectations --------------------------------------------------------------------------------
 
-FIGURES: Final = ("devices", "claims", "pods", "namespaces")
+FIGURES: Final = ("devices", "claims", "pods", "namespaces", "pendingPods")
 """What an impact is measured in, and what limits are about."""
 
 

@@ -15,11 +15,14 @@ from webhook.admission.impact_text import (
     first_names,
     measured_in,
     on_extended_resources,
+    places_figures,
     slice_figures_of,
     summary_of,
 )
+from webhook.api.claims import Demand, Wish
 from webhook.api.servers import UNKNOWN
 from webhook.inventory.impact import Impact, Taint, Wave
+from webhook.inventory.placement import PodPlacement, PodShape, Seeker
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
 WARNING_MAX = 256
@@ -211,3 +214,67 @@ def test_names() -> None:
     assert first_names({"b"}) == "b"
     assert first_names({"c", "b", "a"}) == "a, b, c"
     assert first_names({"d", "c", "b", "a"}) == "a, b, c and 1 more"
+
+
+FEWER = "1 needs b, 0 free; 1 needs c, 0 free; and 1 other need"
+
+
+def placed(
+    needs: str, none: int, pods: int = 4, *, unknown: int = 0, free: int = 0, never: bool = False
+) -> PodPlacement:
+    """Pods `needs-0` and so on that ask for a class; the rest find devices."""
+    demand = Demand(((Wish("gpu", needs),),))
+    seekers = tuple([Seeker("ml", f"{needs}-{each}", ()) for each in range(pods)])
+    return PodPlacement(PodShape((demand,), "", 0), seekers, pods - none - unknown, none, "too slow", never, free)
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        pytest.param((), [], id="no pod is evicted"),
+        pytest.param((placed("small", 0),), [], id="all find one"),
+        pytest.param(
+            (placed("small", 1, 1),), ["1 of 1 pod finds no other device: 1 needs small, 0 free"], id="the only one"
+        ),
+        pytest.param(
+            (placed("small", 1, free=2), placed("large", 2)),
+            ["3 of 8 pods find no other device: 2 need large, 0 free; 1 needs small, 2 free"],
+            id="the largest need first",
+        ),
+        pytest.param(
+            (placed("small", 2), placed("small", 1, free=7)),
+            ["3 of 8 pods find no other device: 3 need small, 0 free"],
+            id="pods with the same words in one",
+        ),
+        pytest.param(
+            tuple([placed(each, 1, 1) for each in "abcd"]),
+            [f"4 of 4 pods find no other device: 1 needs a, 0 free; {FEWER}"],
+            id="no more than three",
+        ),
+        pytest.param(
+            (placed("small", 1, never=True), placed("large", 1)),
+            [
+                "2 of 8 pods find no other device: 1 needs small, 0 free; 1 needs large, 0 free",
+                "1 pod cannot come back while the taint stands: ml/small-3",
+            ],
+            id="only some can never come back",
+        ),
+        pytest.param(
+            (placed("small", 1, unknown=2),),
+            [
+                "1 of 4 pods finds no other device: 1 needs small, 0 free",
+                "it is not known whether 2 pods would find other devices: too slow",
+            ],
+            id="some are not known",
+        ),
+    ],
+)
+def test_places_are_told_by_what_pods_need(places: tuple[PodPlacement, ...], said: list[str]) -> None:
+    assert list(places_figures(impact_of(places=places))) == said
+
+
+def test_only_who_was_asked_is_in_the_audit_log() -> None:
+    asked, unasked = impact_of(places=(placed("small", 3), placed("large", 0))), impact_of()
+    assert annotation_of(asked, acts=True, over=[]).endswith(" podGroups=0 pendingPods=3")
+    assert "pendingPods" not in annotation_of(unasked, acts=True, over=[])
+    assert measured_in(annotation_of(asked, acts=True, over=["limit:pendingPods"])).figures["pendingPods"] == 3

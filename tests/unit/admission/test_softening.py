@@ -111,7 +111,7 @@ def test_what_softening_would_not_help_is_refused(
     rule: Any, settings: ImpactSettings, reason: str, when: Softening
 ) -> None:
     (own, others) = settings.limits
-    limits = ImpactLimits(own.requesters, None, own.pods, own.claims, own.devices, own.namespaces, when)
+    limits = ImpactLimits(own.requesters, None, own.pods, own.claims, own.devices, own.namespaces, soften=when)
     sent = send(rule, impact=ImpactSettings(limits=(limits, others)))
     assert sent.mutated.patch == ()
     assert reason in " ".join(refusals(sent.judged))

@@ -41,13 +41,22 @@ def node(number: int, namespace: str = "ml") -> list[dict[str, Any]]:
     result = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": "gpu-0"}
     status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [make_consumer(f"pod-{number}")]}
     devices = [make_device("gpu-0"), make_device("gpu-1")]
+    name = f"pod-{number}"
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-of-{name}", "controller": True}]
     return [
         make_slice(devices, pool=pool, node_name=pool, meta=make_meta(f"slice-{number}")),
-        make_claim(meta=make_meta(f"claim-{number}", namespace=namespace), status=status),
+        make_claim(meta=make_meta(f"claim-{number}", namespace=namespace, ownerReferences=owners), status=status),
     ]
 
 
 CLUSTER = [*node(0), *node(1), *node(2), *node(3)]
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": DRIVER},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+"""What the claims ask for: any device."""
 
 
 def on(number: int, effect: str = "NoExecute", *, evict: bool = False, time: str | None = None, **meta: Any) -> Any:

@@ -62,7 +62,10 @@ def used(
         "allocation": {"devices": {"results": results}},
         "reservedFor": [make_consumer(name)] if users is None else users,
     }
-    return make_claim(meta=make_meta(name, namespace=namespace, annotations=annotations), status=status)
+    claim = make_claim(meta=make_meta(name, namespace=namespace, annotations=annotations), status=status)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-of-{name}", "controller": True}
+    claim["metadata"]["ownerReferences"] = [owner]  # made from a template for it
+    return claim
 
 
 def group_pod(name: str, group: str, claim: str) -> Any:

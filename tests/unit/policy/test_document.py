@@ -230,6 +230,8 @@ def test_impact_is_read() -> None:
         ({}, ImpactLimits(pods=50, namespaces=10)),
         ({"confirmable": False}, ImpactLimits(pods=50, namespaces=10, confirmable=False)),
         ({"devices": "5%"}, ImpactLimits(pods=50, devices=Share(5.0), namespaces=10)),
+        ({"pendingPods": "5%"}, ImpactLimits(pods=50, namespaces=10, pending_pods=Share(5.0))),
+        ({"pendingPods": None}, ImpactLimits(pods=50, namespaces=10)),
         ({"claims": 20}, ImpactLimits(pods=50, claims=20, namespaces=10)),
         ({"pods": None}, ImpactLimits(namespaces=10)),
         ({"pods": 0, "namespaces": None}, ImpactLimits(pods=0)),

@@ -222,7 +222,7 @@ OF_A_CASE: dict[str, tuple[Any, str]] = {
     "rules before without inventory": ({"before": [make_step()]}, "before: Forbidden: needs an inventory in the suite"),
     "a figure that is none": (
         {"expect": {"decision": "denied", "impact": {"nodes": 1}}},
-        "expect.impact.nodes: Forbidden: unknown field; known are claims, devices, namespaces, pods",
+        "expect.impact.nodes: Forbidden: unknown field; known are claims, devices, namespaces, pendingPods, pods",
     ),
     "a figure below nothing": (
         {"expect": {"decision": "denied", "impact": {"pods": -1}}},

@@ -22,10 +22,13 @@ from webhook.api.claims import (
     ResourceClaim,
     classes_only,
     decode_claim,
+    demand_in,
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
+from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
+from webhook.api.offers import BESIDE_DEVICES
 from webhook.api.pods import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_cel_selectors, decode_rule
 from webhook.api.slices import Device, DeviceClassSelectors, ResourceSlice, decode_slice
@@ -159,6 +162,27 @@ class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     devices: _Requests = _Requests()
 
 
+class _WholeSpec(msgspec.Struct, frozen=True, gc=False):
+    devices: msgspec.Raw = _NOTHING
+
+
+_REQUESTS: Final = msgspec.json.Decoder(_Requests)
+
+
+class AskingClaimWire(ClaimWire, frozen=True, gc=False):
+    """A ResourceClaim with its device classes and all that it asks for: many claims ask for the same."""
+
+    spec: _WholeSpec = _WholeSpec()
+
+    def to_value(self) -> ResourceClaim:
+        """The same, with its demand."""
+        devices = bytes(self.spec.devices) or b"{}"
+        asked = _REQUESTS.decode(devices)
+        return msgspec.structs.replace(
+            super().to_value(), requests=_requests.of(asked.requests), demand=demand_in(devices)
+        )
+
+
 class ClassedClaimWire(ClaimWire, frozen=True, gc=False):
     """A ResourceClaim with its requests, and of those only the device classes."""
 
@@ -247,8 +271,16 @@ def _slice(metadata: _SliceIdentity, spec: _SliceSpec, raw_devices: bytes | None
     )
 
 
-class _Contents(msgspec.Struct, frozen=True, gc=False):
+class _Contents(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     devices: msgspec.Raw = _NOTHING
+    all_nodes: Any = None
+    node_selector: Any = None
+    per_device_node_selection: Any = None
+    shared_counters: Any = None
+
+    def beside_devices(self) -> dict[str, JSON]:
+        values = (self.all_nodes, self.node_selector, self.per_device_node_selection, self.shared_counters)
+        return {name: value for name, value in zip(BESIDE_DEVICES, values, strict=True) if value is not None}
 
 
 _SLICE_SPEC: Final = msgspec.json.Decoder(_SliceSpec)
@@ -275,8 +307,10 @@ class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
         Of the annotations it has ORIGINALS. Raises: msgspec.DecodeError.
         """
         if bytes(self.spec):
-            raw = bytes(_CONTENTS.decode(self.spec).devices) or None
-            found = _slice(self.metadata, _SLICE_SPEC.decode(self.spec), raw)
+            contents = _CONTENTS.decode(self.spec)
+            found = _slice(self.metadata, _SLICE_SPEC.decode(self.spec), bytes(contents.devices) or None)
+            if beside := contents.beside_devices():
+                found = msgspec.structs.replace(found, beside_devices=beside)
         else:
             found = _slice(self.metadata, _SliceSpec())
         originals = self.metadata.annotations.originals if self.metadata.annotations else None

@@ -25,7 +25,14 @@ from typing import Any, Final, NamedTuple, NoReturn
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.pods import POD_GROUP_VERSIONS, POD_GROUPS, Pod
 from webhook.api.servers import ServerFacts
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
+from webhook.cluster.cache.decoders import (
+    AskingClaimWire,
+    ClaimWire,
+    ClassedClaimWire,
+    RuleWire,
+    SliceWire,
+    WholeSliceWire,
+)
 from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection, ServerVersions
 from webhook.cluster.cache.listwatch import ListWatch, WireValue, is_newer
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
@@ -68,7 +75,7 @@ class InventoryCache:
 
         Pods, PodGroups, and the device classes of claims, are kept only with `pods`. Unless the
         settings need them, the inventory is current whether pods are or not: see `pods_problem`. `attributes`: devices
-        are kept with what selectors see of them.
+        are kept with what selectors see of them, and claims with what they ask for.
         """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
@@ -86,7 +93,8 @@ class InventoryCache:
         claims = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceclaims")
         small = replace(common, page_size=settings.slice_page_size)
         self._rules = follow(rules, RuleWire, items=held.rules, settings=common, optional=True)
-        self._claims = follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common)
+        asked = AskingClaimWire if attributes else ClassedClaimWire if pods else ClaimWire
+        self._claims = follow(claims, asked, items=held.claims, settings=common)
         self._reflectors = [
             follow(slices, WholeSliceWire if attributes else SliceWire, items=held.slices, settings=small),
             self._rules,

@@ -34,6 +34,7 @@ from webhook.files.read import Manifest, read
 from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Sight
+from webhook.patches.patch_reach import KnownPatches
 from webhook.policy.decide import Judge
 from webhook.policy.match import asks_who, authenticated
 from webhook.policy.model import Policy
@@ -109,13 +110,17 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     else:
         manifests, holding, source = _from_cluster(options, notes)
     old, new = (_policy(word, holding, rows) for word in (options.old, options.new))
-    stock = Stock()
+    stock = Stock(whole=True)
     stock.add(manifests)
     rows += [row_of(each).failed(f"{row_of(each).reference}: left out: {error}") for each, error in stock.malformed]
     if options.dump and stock.inventory.rules and not stock.inventory.slices:
         notes.append("the dump has no ResourceSlices, so limits on devices are compared by allocated ones only")
     judged, changed = 0, list[ChangedObject]()
     if old is not None and new is not None:
+        milder = (_without_pending(old), _without_pending(new))
+        if milder != (old, new) and not (stock.classes and stock.inventory.slices):
+            notes.append("there are no DeviceClasses or no ResourceSlices, so limits on pendingPods are not compared")
+            old, new = milder
         left_out = {id(each) for each, _ in stock.malformed}
         objects = [each for each in manifests if _is_compared(each, options.namespace) and id(each) not in left_out]
         judged, changed = len(objects), list(_changed_objects(objects, manifests, stock, (old, new), options))
@@ -163,6 +168,12 @@ def _policy(word: str, holding: list[Manifest], rows: list[Row]) -> Policy | Non
     return found.policy
 
 
+def _without_pending(policy: Policy) -> Policy:
+    """Return the policy without limits on pods that find no other device."""
+    limits = tuple([structs.replace(each, pending_pods=None) for each in policy.impact.limits])
+    return structs.replace(policy, impact=structs.replace(policy.impact, limits=limits))
+
+
 def _is_compared(manifest: Manifest, namespace: str | None) -> bool:
     row = row_of(manifest)
     if row.kind not in _COMPARED or "deletionTimestamp" in meta(manifest.value):
@@ -196,7 +207,10 @@ def _changed_objects(
     dump = Dump()
     dump.add(manifests)
     names, sight = known_names(dump, (), None, {}), Sight(stock.inventory)
-    contexts = [AdmissionContext(now=now, judge=Judge(policy), names=names, sight=sight) for policy in policies]
+    patches = KnownPatches({}, stock.classes)
+    contexts = [
+        AdmissionContext(now=now, judge=Judge(policy), names=names, sight=sight, patches=patches) for policy in policies
+    ]
     groups = authenticated(options.user, options.group).groups if options.user else ()
     for manifest in objects:
         row, value = row_of(manifest), manifest.value

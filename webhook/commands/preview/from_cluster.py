@@ -1,6 +1,6 @@
 """What `preview` reads from a cluster: slices, rules, claims and pods, each listed once, and its answer to the rule.
 
-Patches and device classes are read only where patches are asked about.
+Beside them device classes and nodes, for where evicted pods would go; patches only where they are asked about.
 
 The rule is sent as a dry run, so the webhook reviews it; nothing is written.
 """
@@ -13,22 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
-from webhook.api.field import FieldError
 from webhook.api.meta import GROUP, GroupVersionKind, NamespacedName
 from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
-from webhook.cluster.cache.discovery import read_facts
+from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.credentials import Credentials
-from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
-from webhook.cluster.client.list_pages import decoded
+from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
+from webhook.cluster.client.list_pages import decoded, find
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
 from webhook.commands.shared.entries import meta, text
-from webhook.commands.shared.snapshot import CLAIMS, CLASSES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
+from webhook.commands.shared.snapshot import CLAIMS, CLASSES, NODES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
-from webhook.files.manifests import PatchingObject, Stock, held_in, patching_object_in
+from webhook.files.manifests import Stock
 from webhook.files.read import Manifest
-from webhook.inventory.state import InventoryObject
 
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
@@ -55,45 +53,60 @@ async def sight_of_cluster(
 ) -> ClusterSight:
     """Read the cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
-    Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches and device
-    classes are read as well.
+    Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches are read, too.
     """
-    stock = Stock()
-
-    def keep(item: dict[str, Any]) -> tuple[InventoryObject | PatchingObject | None, list[FieldError]]:
-        value, errors = held_in(item)
-        return patching_object_in(item) if value is None else (value, errors)
-
-    def add(value: InventoryObject | PatchingObject) -> None:
-        if isinstance(value, PatchingObject):
-            stock.add_beside(value)
-        else:
-            stock.inventory.apply(None, value)
-
+    stock = Stock(whole=True)
     async with Cluster(credentials) as cluster:
-        found = Snapshot(cluster, stock, add, keep, _Progress().tell)
-        for each in (PATCHES, CLASSES) if patched else ():
-            await found.read(each)
+        found = Snapshot(cluster, stock, stock.put, stock.kept, _Progress().tell)
+        needed = [(found.read, PATCHES), (found.read, CLASSES)] if patched else [(found.read_permitted, CLASSES)]
+        for read, each in (*needed, (found.read_permitted, NODES)):
+            await read(each)
         for each in (SLICES, CLAIMS):
             if not await found.read(each):
                 raise each.not_served
         served = await found.read(RULES)
         stock.inventory.servers = await read_facts(cluster)
-        await found.read_permitted(PODS)
-        found.note_lacking(PODS, "their owners and priorities are unknown")
-        pods_known = PODS.kind not in found.missing
-        if pods_known:
-            await found.read_permitted(POD_GROUPS)
-        if POD_GROUPS in found.refused:
-            why = "no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted"
-            found.notes.append(f"{why}: {found.refused[POD_GROUPS]}")
+        pods_known = await _read_pods(found)
         await found.read_policy(config_map)
         if found.policy_refused:
             found.notes.append(f"no permission to read the policy, so the built-in one is used: {found.policy_refused}")
+        scaled = await _has_autoscaler(cluster)
         answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
     notes = tuple(found.notes)
-    source = PreviewSource(stock.inventory, pods_known, None, served, notes, stock.patches, stock.classes)
+    source = PreviewSource(
+        stock.inventory,
+        pods_known,
+        None,
+        served,
+        notes,
+        stock.patches,
+        stock.classes,
+        autoscaler=scaled,
+        nodes=None if NODES.kind in found.missing else stock.nodes,
+    )
     return ClusterSight(found.server, source, found.policy, tuple(answers))
+
+
+async def _has_autoscaler(cluster: Cluster) -> bool:
+    """Return whether Karpenter or the Cluster Autoscaler is there, as far as the caller may see."""
+    status = path_of("", "v1", "configmaps", namespace="kube-system", name="cluster-autoscaler-status")
+    try:
+        return bool(await served_version(cluster, "karpenter.sh", ("v1",), "nodepools") or await find(cluster, status))
+    except Refused:
+        return False
+
+
+async def _read_pods(found: Snapshot[Stock]) -> bool:
+    """Read pods and PodGroups; return whether pods may be read."""
+    await found.read_permitted(PODS)
+    found.note_lacking(PODS, "their owners and priorities are unknown")
+    if PODS.kind in found.missing:
+        return False
+    await found.read_permitted(POD_GROUPS)
+    if POD_GROUPS in found.refused:
+        why = "no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted"
+        found.notes.append(f"{why}: {found.refused[POD_GROUPS]}")
+    return True
 
 
 class _Progress:

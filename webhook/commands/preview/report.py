@@ -44,6 +44,10 @@ class PreviewSource(NamedTuple):
     notes: tuple[str, ...] = ()
     patches: Mapping[str, ResourceSlicePatch] = {}
     classes: Mapping[str, DeviceClassSelectors] = {}
+    autoscaler: bool = False
+    """Whether the cluster has one."""
+    nodes: Mapping[str, Mapping[str, str]] | None = None
+    """Labels by name; None if nodes are not known."""
 
     def knows(self, kind: str) -> bool:
         """Tell whether there are objects of a kind: a dump without any says nothing about what they tell."""
@@ -147,6 +151,23 @@ class ShownGang(_Shown, frozen=True):
     pods: int
 
 
+class ShownPlaces(_Shown, frozen=True):
+    """Evicted pods that are alike: how many find other devices and how many none, and who is `pending` then.
+
+    `why` says why it is not known for the rest; `never`: those that find none would find none in an empty cluster.
+    """
+
+    needs: str
+    free: int
+    pods: int
+    found: int
+    none: int
+    unknown: int
+    why: str
+    never: bool
+    pending: list[str]
+
+
 class ShownSibling(_Shown, frozen=True):
     """A part of the same hardware that stays in service, and its users, by `namespace/name`."""
 
@@ -234,6 +255,7 @@ class ShownPreview(_Shown, frozen=True, kw_only=True):
     pods: list[ShownPod]
     pod_groups: list[ShownPodGroup]
     gangs: list[ShownGang] = []
+    places: list[ShownPlaces]
     siblings: list[ShownSibling]
     incomplete_pools: list[dict[str, str]]
     notes: list[str]
@@ -287,6 +309,20 @@ def shown_preview(
         pod_groups=[
             ShownPodGroup(**_fate(each, now), pods=[key.rpartition("/")[2] for key in each.pods])
             for each in preview.pod_groups
+        ],
+        places=[
+            ShownPlaces(
+                each.shape.needs,
+                each.free,
+                len(each.pods),
+                each.found,
+                each.none,
+                each.unknown,
+                each.why,
+                each.never,
+                [f"{pod.namespace}/{pod.name}" for pod in each.pending],
+            )
+            for each in preview.impact.places or ()
         ],
         siblings=[ShownSibling(*each[:3], *map(list, each[3:])) for each in preview.impact.siblings.devices],
         incomplete_pools=[{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],

@@ -71,6 +71,7 @@ from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
 from webhook.inventory.gangs import Gang, broken_gangs, count_gangs, is_held, keeps_all
+from webhook.inventory.placement import Seeker, freed_claims, placements
 from webhook.inventory.pools import Evictor
 from webhook.inventory.preview import (
     Cause,
@@ -84,6 +85,7 @@ from webhook.inventory.preview import (
     slice_preview,
 )
 from webhook.inventory.state import Inventory, Sight, key_of
+from webhook.inventory.supply import Supply
 from webhook.inventory.targets import EvictionScope
 from webhook.patches.expansion import PatchExpansion, expansion
 from webhook.patches.filters import DeviceSelectors
@@ -222,7 +224,7 @@ def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
 
 def _from_files(options: argparse.Namespace, rows: list[Row]) -> tuple[PreviewSource, Manifest | None]:
     """Return a dump, and its own policy unless another one is given."""
-    stock = Stock()
+    stock = Stock(whole=True)
     holding: list[Manifest] = []
     for file in read(options.dump):
         unreadable = unreadable_row(file)
@@ -236,7 +238,14 @@ def _from_files(options: argparse.Namespace, rows: list[Row]) -> tuple[PreviewSo
     if len(holding) > 1:
         rows.append(Row(holding[1].file).failed(f"contains {len(holding)} policies; choose one with --policy"))
     pods_known = bool(stock.kinds["Pod"])
-    source = PreviewSource(stock.inventory, pods_known, stock.kinds, patches=stock.patches, classes=stock.classes)
+    source = PreviewSource(
+        stock.inventory,
+        pods_known,
+        stock.kinds,
+        patches=stock.patches,
+        classes=stock.classes,
+        nodes=stock.nodes if stock.kinds["Node"] else None,
+    )
     return source, next(iter(holding), None)
 
 
@@ -294,10 +303,34 @@ class _Previews:
         inapplicable = effective.inapplicable.get(name, "")
         errors = self._errors(subject, given, self._source.patches.get(name))
         row = _with_findings(subject, errors, lint(patch, None, self._now))
+        preview = self._with_places(preview)
         notes = [*patch_notes(inapplicable, faults, made.needed), *notes_of(patch, preview, self._source)]
         result = patch_result(patch_changes(effective, patch), made, faults, inapplicable)
         told = shown_preview(row, patch, preview, self._now, notes=notes, patch=result)
         return PreviewedObject(row, patch, preview, told)
+
+    def _with_places(self, preview: Preview, rule: str = "") -> Preview:
+        """Add where the pods that are evicted would go; `rule` is the name of the one that is previewed."""
+        pods = [each for each in preview.pods if each.outcome is PodOutcome.EVICTED]
+        taints = [(names, taint.scheduling or taint.taint) for names, taint in preview.taints]
+        source, held = self._source, self._inventory.claims
+        seekers = [
+            Seeker(each.namespace, each.name, tuple([held[key] for key in each.claims]))
+            if each.pod is None
+            else Seeker.of(each.pod, self._inventory.claims_of(each.pod))
+            for each in pods
+        ]
+        used = [key_of(claim.meta) for each in seekers for claim in each.claims]
+        supply = Supply(
+            self._inventory,
+            classes=source.classes or None,
+            nodes=source.nodes,
+            freed=freed_claims(self._inventory, {each.uid for each in pods}, used),
+            taints=taints,
+            without=rule,
+        )
+        places = placements(self._inventory, seekers, supply)
+        return structs.replace(preview, impact=structs.replace(preview.impact, places=places))
 
     def _rule_or_slice(
         self, subject: _Subject, value: DeviceTaintRule | ResourceSlice, answer: DryRunResult | None
@@ -326,6 +359,7 @@ class _Previews:
             preview = slice_preview(inventory, value, in_tree=self._in_tree, now=now)
             errors = self._errors(subject, value, inventory.slices.get(value.meta.name))
         preview = as_our_worker(inventory, preview, self._pods, now)
+        preview = self._with_places(preview, value.meta.name if isinstance(value, DeviceTaintRule) else "")
         row = _with_findings(subject, errors, advice)
         notes = [*notes_of(value, preview, source), *window_notes(preview, inventory, self._policy, now)]
         evicted = [each.pod for each in preview.pods if each.outcome is PodOutcome.EVICTED and each.pod is not None]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec import UNSET
 
-from webhook.admission.impact_text import duration, on_extended_resources, siblings_text
+from webhook.admission.impact_text import duration, on_extended_resources, places_figures, siblings_text
 from webhook.api.field import JSON
 from webhook.api.messages import counted
 from webhook.api.names import PROGRAM
@@ -120,6 +120,8 @@ def notes_of(
     if source.pods_known and missing:
         yield f"claims are reserved for pods that were not found but are counted: {first_names(missing)}"
     yield from source.notes
+    if source.autoscaler and any(each.none for each in preview.impact.places or ()):
+        yield "the cluster has an autoscaler: it sees no device taints, so it adds no node for pods that find no device"
 
 
 def _rule_notes(rule: DeviceTaintRule, source: PreviewSource) -> Iterator[str]:
@@ -305,6 +307,7 @@ def _summary(item: PreviewedObject, report: PreviewReport, servers: ServerFacts)
             yield "extended", f"{pods} of these with extended resources: {on_extended_resources(servers)}"
         if figures.companions:
             yield "along", f"{counted(figures.companions, 'pod')} of these only with the rest of their PodGroup"
+        yield from (("places" if not at else "", each) for at, each in enumerate(places_figures(item.preview.impact)))
         where = f"{counted(len(figures.namespaces), 'namespace')}: {first_names(figures.namespaces)}"
         yield "claims", f"{figures.claims} in {where}"
     else:  # a patch selects among what is published

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader
-from webhook.api.meta import LabelRequirement
+from webhook.api.offers import term_selects
 from webhook.commands.shared.words import DeviceAddress
 from webhook.inventory.state import Inventory, key_of, uses
 
@@ -64,14 +64,12 @@ class NodePlacement:
 
     def nodes(self, selector: Any) -> frozenset[str]:
         """Return the nodes that a selector selects: any of its terms, in which all holds."""
-        return frozenset(node for term in _terms(selector) for node in self._nodes(term))
-
-    def _nodes(self, term: Mapping[str, Any]) -> Iterator[str]:
-        fields, labels = term.get("matchFields") or (), term.get("matchExpressions") or ()
-        for node in _names(term) or (self.labels if fields or labels else ()):
-            known = self.labels.get(node, {})
-            if all(_holds(each, {_NAME: node}) for each in fields) and all(_holds(each, known) for each in labels):
-                yield node
+        return frozenset(
+            node
+            for term in _terms(selector)
+            for node in _names(term) or self.labels
+            if term_selects(term, node, self.labels.get(node, {}))
+        )
 
 
 def _selector(owner: Reader) -> Any:
@@ -88,17 +86,6 @@ def _terms(selector: Any) -> Collection[Mapping[str, Any]]:
 def _names(term: Mapping[str, Any]) -> Collection[str]:
     """Return the nodes that a term names."""
     return next((each["values"] for each in term.get("matchFields") or () if each["operator"] == "In"), ())
-
-
-def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, operator, values = requirement["key"], requirement["operator"], tuple(requirement.get("values") or ())
-    if operator not in ("Gt", "Lt"):
-        return LabelRequirement(key, operator, values).matches(labels)
-    try:
-        left, right = int(labels[key]), int(next(iter(values)))
-    except (KeyError, ValueError, StopIteration):
-        return False
-    return left > right if operator == "Gt" else left < right
 
 
 class NodeDevices:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from webhook.api.names import WORKER
 from webhook.api.pods import POD_GROUP_VERSIONS
 from webhook.api.rules import NEVER
 from webhook.api.servers import UNKNOWN, ServerFacts
+from webhook.api.slices import DeviceClassSelectors
 from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.credentials import Credentials, KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
@@ -21,7 +22,7 @@ from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
-from webhook.files.manifests import held_in, labels_of
+from webhook.files.manifests import PatchingObject, Stock, labels_of
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Inventory, InventoryObject
@@ -207,8 +208,12 @@ _OF_DEVICES: Final = {
     RULES: "only taints in slices are known",
     CLAIMS: "it is unknown which pods use a device",
     PODS: "it is unknown which nodes some devices are used on",
+    CLASSES: "it is unknown where pods find other devices",
+    NODES: "it is unknown which nodes take pods",
 }
 """What is unknown of devices without a collection that is not needed."""
+PLACES: Final = (RULES, CLASSES, NODES)
+"""What is read, beside slices, claims and pods, to know where pods find other devices."""
 
 
 class ReadInventory(NamedTuple):
@@ -217,6 +222,8 @@ class ReadInventory(NamedTuple):
     inventory: Inventory
     devices: NodeDevices
     notes: tuple[str, ...] = ()
+    classes: Mapping[str, DeviceClassSelectors] | None = None
+    nodes: Mapping[str, Mapping[str, str]] | None = None
 
 
 async def read_inventory(
@@ -224,17 +231,18 @@ async def read_inventory(
 ) -> ReadInventory:
     """Return all objects of these collections. Raises ClusterError, unless one is wished only.
 
-    `by_node`: it will be asked what belongs to a node, for which the labels of nodes may have to be read.
+    `by_node`: it will be asked what belongs to a node, for which the labels of nodes may have to be read. Only with
+    `PLACES` wished are claims kept with what they ask for; then `classes` or `nodes` None: these could not be read.
     """
-    inventory, placement = Inventory(), NodePlacement()
+    stock, placement = Stock(whole=wished == PLACES), NodePlacement()
 
-    def keep(item: dict[str, Any]) -> tuple[InventoryObject | None, list[FieldError]]:
-        value, errors = held_in(item)
+    def keep(item: dict[str, Any]) -> tuple[InventoryObject | PatchingObject | None, list[FieldError]]:
+        value, errors = stock.kept(item)
         if not errors:
             placement.add(item)
         return value, errors
 
-    found = Snapshot(cluster, inventory, lambda value: inventory.apply(None, value), keep)
+    found = Snapshot(cluster, stock, stock.put, keep)
     for resource in (*needed, *wished):
         try:
             if not await found.read(resource):
@@ -242,12 +250,15 @@ async def read_inventory(
         except (Refused, NotFound) as error:
             if resource in needed:
                 raise
+            found.missing.add(resource.kind)
             why = f"no permission to read {resource.name}, so {_OF_DEVICES[resource]}: {error}"
             found.notes.append(why if isinstance(error, Refused) else f"{error}, so {_OF_DEVICES[resource]}")
-    inventory.servers = await read_facts(cluster)
+    stock.inventory.servers = await read_facts(cluster)
     if by_node and placement.needs_labels:
         placement.labels = await labels_of_nodes(cluster)
-    return ReadInventory(inventory, NodeDevices(inventory, placement), tuple(found.notes))
+    classes = None if CLASSES.kind in found.missing else stock.classes
+    nodes = None if NODES.kind in found.missing else stock.nodes
+    return ReadInventory(stock.inventory, NodeDevices(stock.inventory, placement), tuple(found.notes), classes, nodes)
 
 
 async def labels_of_nodes(cluster: Cluster, selector: str = "") -> dict[str, dict[str, str]]:

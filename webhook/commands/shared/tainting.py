@@ -143,7 +143,7 @@ def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -
     if wanted.name in order.texts:
         return False
     if order.existing == "keep":
-        return known.rule.meta.annotations.get(EVICT) == "true"
+        return EVICT not in order.annotations or known.rule.meta.annotations.get(EVICT) == "true"
     return bool(order.texts) and known.rule.taint.value == wanted.taint.value and order.existing == "refuse"
 
 

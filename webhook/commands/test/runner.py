@@ -27,11 +27,11 @@ from webhook.commands.shared.manifest_review import Verdict, verdict_on
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.results import CaseReport, Mismatch, Results, Tested, listed, mismatches_of
-from webhook.files.manifests import CLAIMS, Dump, Stock, held_in
+from webhook.files.manifests import CLAIMS, Dump, Stock, held_in, patching_object_in, with_demand
 from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level
 from webhook.files.spots import NOWHERE, find
-from webhook.inventory.state import Inventory, Sight
+from webhook.inventory.state import Sight
 from webhook.patches.patch_reach import KnownPatches
 from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.match import ClusterNames, KnownNames, Requester, authenticated
@@ -50,15 +50,16 @@ _FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
 class Trial:
     """A replica for one case. Rules that it admits stay in the inventory until `undo`."""
 
-    def __init__(self, judge: Judge, names: ClusterNames, inventory: Inventory | None) -> None:
+    def __init__(self, judge: Judge, names: ClusterNames, stock: Stock | None) -> None:
         self._now = datetime.min.replace(tzinfo=UTC)
         self._names = names
-        self._inventory = Inventory() if inventory is None else inventory
+        found = Stock() if stock is None else stock
+        self._inventory = found.inventory
         self._state = ReviewState(
             policies=PolicyStore(judge),
             authors_unproved=str,
-            sight=None if inventory is None else lambda: Sight(inventory),
-            patches=KnownPatches,
+            sight=None if stock is None else lambda: Sight(found.inventory),
+            patches=lambda: KnownPatches({}, found.classes),
             read_policy=read_policy,
             assumed_rules=AssumedRules(self._seconds),
             recent_taints=RecentTaints(self._seconds),
@@ -118,14 +119,14 @@ class Runner:
         self._judge = Judge(policy)
         self._manifest = manifest
         self._now = now
-        self._inventory = None if cluster is None else cluster.stock.inventory
+        self._stock = None if cluster is None else cluster.stock
         found = Dump() if cluster is None else cluster.names
         labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
         self._names = KnownNames({**found.namespaces, **labels}, {**found.device_classes, **suite.device_classes})
 
     def outcome_of(self, case: Case) -> Tested:
         """Run a case and compare what comes of it. Raises BadCase."""
-        trial = Trial(self._judge, self._names, self._inventory)
+        trial = Trial(self._judge, self._names, self._stock)
         now = case.time or self._now
         try:
             refused = tuple(self._refusals_before(case, trial, now))
@@ -159,11 +160,11 @@ class Runner:
 
     def _check_stored(self, sent: Case | PriorRule, request: AdmissionRequest, trial: Trial) -> None:
         """Store the rule as it is before an update; a rule that is created must not exist yet."""
-        if request.kind.kind != DeviceTaintRule.__name__ or self._inventory is None:
+        if request.kind.kind != DeviceTaintRule.__name__ or self._stock is None:
             return
         if request.operation == "UPDATE":
             trial.store(request.old_object)
-        elif request.name in self._inventory.rules:
+        elif request.name in self._stock.inventory.rules:
             message = f"DeviceTaintRule {request.name} already exists; an update needs oldObject"
             raise BadCase(message, sent.path.child("object"))
 
@@ -302,7 +303,7 @@ class SuiteCluster(NamedTuple):
 
 def cluster_of(given: InventorySource, suite: Manifest, results: Results) -> SuiteCluster | None:
     """Return the cluster of a suite, in which inline objects replace those in files; None after faults."""
-    cluster = SuiteCluster(Stock(), Dump())
+    cluster = SuiteCluster(Stock(whole=True), Dump())
     before = len(results.faults)
     for name in given.files:
         _add_files(cluster, beside(suite.file, name), results)
@@ -334,13 +335,18 @@ def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[F
     kind = _kind_of(value)
     if kind in _NAMES:
         cluster.names.add([Manifest("", 0, value, NOWHERE)])
+        found, errors = patching_object_in(value, path)
+        yield from errors
+        if found is not None:
+            cluster.stock.put(found)
     elif kind in _HELD:
         held, errors = held_in(value, path)
         yield from errors
         for finding in strict_findings(value, GroupVersionKind.parse(text(value, "apiVersion"), kind[1]), NEWEST, path):
             if finding.severity is Severity.DENY:
                 yield finding.error
-        cluster.stock.inventory.apply(None, held)
+        assert held is not None
+        cluster.stock.inventory.apply(None, with_demand(held, value))
     else:
         yield not_supported(path.child("kind"), value.get("kind"), _KINDS)
 

@@ -23,6 +23,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.impact_suites import CLASS
 from tests.unit.commands.preview_runner import HEADER, SLICES, used
 from tests.unit.commands.runner import Runner
 from webhook.commands.diff import command as diff
@@ -240,3 +241,31 @@ def test_without_permission_it_says_what_was_not_compared(live: DiffRunner) -> N
 def test_pods_and_other_kinds_are_not_judged(compare: DiffRunner) -> None:
     found = compare.values(OPEN, STRICT, code=0, dump=[make_pod("web"), make_slice([])])
     assert found["judged"] == 1
+
+
+PENDING: Final = {**HEADER, "impact": {"limits": [{"pendingPods": 0}]}}
+ALL_CLOSED: Final = make_rule(
+    selector={"driver": DRIVER}, taint=make_taint("maint.example.com/x", "NoExecute"), meta=make_meta("all")
+)
+USED: Final = [*SLICES, used("train", "node-0/gpu-0"), ALL_CLOSED]
+
+
+@pytest.mark.parametrize(
+    ("dump", "refused"),
+    [
+        pytest.param([CLASS, *USED], ["all"], id="its pods find no other device"),
+        pytest.param(USED, [], id="there is no class"),
+        pytest.param([CLASS, *USED[len(SLICES) :]], [], id="there are no slices"),
+    ],
+)
+def test_pods_without_a_place_are_compared_where_classes_and_slices_are_there(
+    compare: DiffRunner, dump: Any, refused: list[str]
+) -> None:
+    found = compare.values(OPEN, PENDING, code=1 if refused else 0, dump=dump)
+    assert [each["name"] for each in found["objects"] if each["changes"][0]["kind"] == "refused"] == refused
+    noted = [note for note in found["notes"] if note.endswith("so limits on pendingPods are not compared")]
+    assert len(noted) == (0 if refused else 1)
+
+
+def test_nothing_is_noted_of_pods_without_a_place_where_no_policy_limits_them(compare: DiffRunner) -> None:
+    assert not any("pendingPods" in note for note in compare.values(OPEN, OPEN, code=0, dump=USED)["notes"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import webhook.commands.drain as module
-from tests.builders import make_condition
+from tests.builders import make_claim, make_condition, make_device, make_meta, make_pod, make_slice
+from tests.unit.commands.api_server import bare
+from tests.unit.commands.preview_runner import used
 from tests.unit.commands.rule_server import GROUP, RULES, SERVED, RuleServer, VerbRunner, rule_on, status
 
 POOL = "gpu.example.com/node-0"
@@ -218,3 +220,177 @@ def test_idle_node_whose_devices_are_all_shared_is_an_error_that_says_so(verb: V
     first["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [named]}]}
     error = f"error: other nodes can use all devices there, and no allocation there holds one: {POOL}\n"
     assert drain(verb, "node-0")[::2] == (1, error)
+
+
+# --- until pods find another place ---------------------------------------------------------------
+
+
+CLASSES = f"{GROUP}/v1/deviceclasses"
+CLAIMS = f"{GROUP}/v1/resourceclaims"
+WAY_OUT = "to evict them all the same, run the same command without --wait-for-place"
+
+
+@pytest.fixture
+def cluster(rule_server: RuleServer) -> RuleServer:
+    """Both nodes have two devices; pods train-0 and train-1 use those of node-0, web-0 and web-1 those of node-1."""
+    rule_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in (*SERVED, "deviceclasses")]}
+    expression = "device.driver == 'gpu.example.com'"
+    gpu = {"metadata": {"name": "gpu.example.com"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    rule_server.collections |= {
+        CLASSES: [gpu],
+        "/api/v1/nodes": [{"metadata": {"name": f"node-{number}"}} for number in range(2)],
+    }
+    for number in range(2):
+        run(rule_server, f"train-{number}", f"node-0/gpu-{number}")
+        run(rule_server, f"web-{number}", f"node-1/gpu-{number}", nodeName="node-1")
+    return rule_server
+
+
+def run(cluster: RuleServer, name: str, device: str, **pod: Any) -> None:
+    """A pod with a claim of its own for one device; it has none if that is empty."""
+    claim = used(name, device) if device else make_claim(meta=make_meta(name, namespace="ml"))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-of-{name}", "controller": True}
+    claim["metadata"]["ownerReferences"] = [owner]
+    cluster.collections[CLAIMS].append(bare(claim))
+    cluster.collections["/api/v1/pods"].append(bare(make_pod(name, name, **pod)))
+
+
+def end(verb: VerbRunner, *names: str, said: Sequence[Any] = ()) -> Callable[[], None]:
+    """These pods go, with their claims, and the worker says so."""
+
+    def go() -> None:
+        for path in (CLAIMS, "/api/v1/pods"):
+            left = [each for each in verb.server.collections[path] if each["metadata"]["name"] not in names]
+            verb.server.collections[path] = left
+        say(verb, *said)()
+
+    return go
+
+
+def evicting(cluster: RuleServer) -> set[str]:
+    """The pools for which the worker evicts."""
+    return {
+        rule["spec"]["deviceSelector"]["pool"]
+        for rule in cluster.rules.values()
+        if (rule["metadata"].get("annotations") or {}).get("devicetaint.io/evict") == "true"
+    }
+
+
+def test_pods_are_evicted_once_all_of_them_find_another_place(verb: VerbRunner, cluster: RuleServer) -> None:
+    seen: list[set[str]] = []
+    verb.rounds += [nothing, end(verb, "web-0"), lambda: seen.append(evicting(cluster)), end(verb, "web-1")]
+    verb.rounds += [lambda: seen.append(evicting(cluster)), end(verb, "train-0", "train-1", said=[COMPLETED, FREE])]
+    code, output, error = drain(verb, "node-0", "--wait-for-place", "--reason", "firmware 1.2")
+    assert (code, seen) == (0, [set(), {"node-0"}])
+    assert output.splitlines()[1:3] == [
+        f"{POOL}: all pods find a place, so the worker evicts them",
+        "drained: no allocation holds a device",
+    ]
+    waits = f"kubectl dtaint drain: {POOL} waits with ml/train-0, ml/train-1: "
+    assert error.splitlines() == [
+        f"{waits}2 of 2 pods find no other device: 2 need gpu.example.com, 0 free",
+        f"kubectl dtaint drain: {WAY_OUT}",
+        f"{waits}1 of 2 pods finds no other device: 1 needs gpu.example.com, 0 free",
+    ]
+    closing, going = [sent["metadata"]["annotations"] for _, _, sent in cluster.sent]
+    assert closing == {"devicetaint.io/description": "firmware 1.2"}
+    assert going == {**closing, "devicetaint.io/evict": "true"}
+
+
+def test_pool_whose_pods_find_places_does_not_wait_for_another(verb: VerbRunner, cluster: RuleServer) -> None:
+    """On node-2 there is room for one pod, and train-0 takes it."""
+    room = make_slice([make_device("gpu-0")], pool="node-2", node_name="node-2", meta=make_meta("node-2-gpu"))
+    cluster.collections[f"{GROUP}/v1/resourceslices"].append(bare(room))
+    cluster.collections["/api/v1/nodes"].append({"metadata": {"name": "node-2"}})
+    end(verb, "train-1", "web-1")()
+
+    def move() -> None:
+        end(verb, "train-0")()
+        run(cluster, "train-0", "node-2/gpu-0", nodeName="node-2")
+
+    verb.rounds += [nothing, nothing, move]
+    code, output, error = drain(verb, "node-0", "node-1", "--wait-for-place", "--timeout=20s")
+    assert (code, evicting(cluster)) == (1, {"node-0"})
+    assert f"{POOL}: all pods find a place" in output
+    assert "gpu.example.com/node-1 waits with ml/web-0: " in error
+    assert f"{POOL} waits" not in error
+
+
+def test_time_that_is_over_names_who_waits_and_how_to_go_ahead(verb: VerbRunner, cluster: RuleServer) -> None:
+    verb.rounds += [nothing] * 9
+    code, _, error = drain(verb, "node-0", "--wait-for-place", "--timeout=40s")
+    assert (code, evicting(cluster)) == (1, set())
+    assert "no eviction worker has reported" not in error
+    last = error.splitlines()[-2]
+    assert last.startswith(f"error: not drained: not empty within 40 s; {POOL} waits with ml/train-0, ml/train-1: ")
+    assert last.endswith(f"; {WAY_OUT}")
+    verb.rounds[:] = [end(verb, "train-0", "train-1", said=[COMPLETED, FREE])]
+    assert drain(verb, "node-0")[0] == 0
+    assert evicting(cluster) == {"node-0"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_interrupt_says_who_waits(verb: VerbRunner) -> None:
+    verb.rounds += [nothing]
+    error = drain(verb, "node-0", "--wait-for-place")[2].splitlines()[-1]
+    assert f"the worker goes on; {POOL} waits with ml/train-0, ml/train-1: " in error
+
+
+@pytest.mark.parametrize("mode", ["client", "server"])
+def test_dry_run_says_who_would_wait(mode: str, verb: VerbRunner, cluster: RuleServer) -> None:
+    code, output, _ = drain(verb, "node-0", "--wait-for-place", f"--dry-run={mode}")
+    _, waits, way_out = output.splitlines()
+    assert (code, cluster.rules, waits.count("dry run"), way_out.startswith(WAY_OUT)) == (0, {}, 1, True)
+    assert "waits with ml/train-0, ml/train-1: 2 of 2 pods find no other device" in waits
+    end(verb, "web-0", "web-1")()
+    assert drain(verb, "node-0", "--wait-for-place", f"--dry-run={mode}")[1].count("\n") == 1
+
+
+def test_pods_wait_where_it_is_not_known_whether_there_is_a_place(verb: VerbRunner, cluster: RuleServer) -> None:
+    end(verb, "web-0", "web-1")()
+    cluster.forbidden.add(CLASSES)
+    verb.rounds += [nothing] * 2
+    _, _, error = drain(verb, "node-0", "--wait-for-place", "--timeout=10s")
+    assert error.startswith("Warning: no permission to read deviceclasses, so it is unknown where pods find other")
+    assert "it is not known whether 2 pods would find other devices: DeviceClasses are not known" in error
+    assert (WAY_OUT in error, evicting(cluster)) == (True, set())
+
+
+def test_pods_that_have_no_node_yet_take_places(verb: VerbRunner, cluster: RuleServer) -> None:
+    """Such as those that an earlier eviction has made again."""
+    end(verb, "web-0", "train-1")()
+    run(cluster, "train-9", "", nodeName=None, phase="Pending")
+    verb.rounds += [nothing, lambda: None if evicting(cluster) else end(verb, "train-9")(), nothing]
+    drain(verb, "node-0", "--wait-for-place", "--timeout=20s")
+    assert evicting(cluster) == {"node-0"}
+    assert [each["metadata"]["name"] for each in cluster.collections["/api/v1/pods"]] == ["train-0", "web-1"]
+
+
+def test_pods_of_daemon_sets_are_not_waited_for(verb: VerbRunner, cluster: RuleServer) -> None:
+    end(verb, "train-0", "train-1")()
+    run(cluster, "exporter", "node-0/gpu-0", owner="DaemonSet/exporter")
+    verb.rounds += [nothing]
+    assert "waits" not in drain(verb, "node-0", "--wait-for-place")[2]
+    assert evicting(cluster) == {"node-0"}
+
+
+def test_rule_that_has_a_new_status_is_written_at_the_next_look_and_a_refusal_ends_the_drain(
+    verb: VerbRunner, cluster: RuleServer
+) -> None:
+    end(verb, "web-0", "web-1")()
+
+    def refuse() -> None:
+        cluster.refusals = [status(409, "Conflict", "changed"), status(403, "Forbidden", "over the limit")]
+
+    verb.rounds += [refuse, nothing, nothing]
+    code, _, error = drain(verb, "node-0", "--wait-for-place")
+    assert (code, verb.rounds) == (1, [nothing])
+    assert error.startswith("error: not drained: Error from server (Forbidden): over the limit\nThe taint stays.")
+
+
+def test_only_a_drain_that_waits_reads_classes(verb: VerbRunner, cluster: RuleServer) -> None:
+    for words, read in (([], False), (["--wait-for-place"], True)):
+        cluster.asked.clear()
+        verb.rounds += [nothing]
+        assert drain(verb, "node-0", *words)[0] == 130
+        assert any(each.startswith(CLASSES) for each in cluster.asked) is read

@@ -61,6 +61,7 @@ def live(run_preview: PreviewRunner) -> Iterator[PreviewRunner]:
         f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
         f"{GROUP}/v1/resourceclaims": [bare(each) for each in CLAIMS],
         "/api/v1/pods": [bare(each) for each in PODS],
+        "/api/v1/nodes": [{"metadata": {"name": name}} for name in ("node-0", "node-1")],
         RULES: [],
     }
     names = [{"name": name} for name in ("resourceslices", "resourceclaims", "devicetaintrules")]
@@ -91,13 +92,8 @@ def test_a_cluster_tells_what_its_dump_tells(live: PreviewRunner, *, forgetful: 
 
 
 def serve_patching(tables: ApiServer, *patches: Any) -> None:
-    device_class = {
-        "apiVersion": f"{GROUP[6:]}/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "all"},
-        "spec": {"selectors": []},
-    }
-    tables.collections[f"{GROUP}/v1/deviceclasses"] = [bare(device_class)]
+    classes = [{"metadata": {"name": name}, "spec": {"selectors": []}} for name in ("all", DRIVER)]
+    tables.collections[f"{GROUP}/v1/deviceclasses"] = classes
     tables.collections["/apis/devicetaint.io/v1alpha1/resourceslicepatches"] = [bare(each) for each in patches]
     tables.objects["/apis/devicetaint.io/v1alpha1"] = {"resources": [{"name": "resourceslicepatches"}]}
     tables.objects[f"{GROUP}/v1"]["resources"].append({"name": "deviceclasses"})
@@ -119,10 +115,9 @@ def test_cluster_without_the_kind_has_no_patches(live: PreviewRunner) -> None:
 
 
 def test_patches_are_not_read_for_rules(live: PreviewRunner) -> None:
-    """So no more rights are needed than before."""
     serve_patching(live.server)
     told_by_cluster(live)
-    assert not [target for target in live.server.asked if "patches" in target or "deviceclasses" in target]
+    assert not [target for target in live.server.asked if "patches" in target]
 
 
 def test_stored_patch_that_cannot_be_read_fails(live: PreviewRunner) -> None:
@@ -332,7 +327,7 @@ def test_the_clusters_policy_says_who_evicts(
 
 def test_the_policy_is_not_asked_for_if_one_is_given(live: PreviewRunner) -> None:
     live(rule(), *ASK, dump=None, policy=OUT_OF_TREE)
-    assert [each for each in live.server.asked if "configmaps" in each] == []
+    assert [each for each in live.server.asked if "configmaps" in each and "autoscaler" not in each] == []
 
 
 @pytest.mark.parametrize(
@@ -373,5 +368,5 @@ def test_a_large_cluster_says_how_far_it_is(live: PreviewRunner, monkeypatch: py
     monkeypatch.setattr(preview_cluster, "_TELL_EVERY_SECONDS", 0.0)
     assert preview.run(["asked.yaml", *ASK]) == 0
     lines = live.capsys.readouterr().err.splitlines()
-    assert lines[0] == "device-taint-webhook preview: 2 resourceslices read"
+    assert lines[:2] == [f"device-taint-webhook preview: 2 {each} read" for each in ("nodes", "resourceslices")]
     assert lines[-1] == "device-taint-webhook preview: 8 pods read"

@@ -41,6 +41,7 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecu
     after 5 min   1 pod
   extended        1 pod of these with extended resources: the in-tree controller evicts such pods from 1.37.2 on; \
 before, it leaves them alone
+  places          it is not known whether 4 pods would find other devices: DeviceClasses are not known
   claims          5 in 2 namespaces: ml, web
   tolerate        1 pod
   leaving         1 pod, terminating or finished, and not counted
@@ -76,6 +77,7 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSched
   evicted         4 pods
     now           3 pods
     after 5 min   1 pod
+  places          it is not known whether 4 pods would find other devices: DeviceClasses are not known
   claims          5 in 1 namespace: ml
   tolerate        2 pods
   PodGroup        ml/crew: evicted now; its pods are unknown, not counted above
@@ -130,6 +132,7 @@ gpu.example.com/node-0
   devices    2 in 1 pool of 1 driver; 2 allocated
   evicted    1 pod
     now      1 pod
+  places     it is not known whether 1 pod would find other devices: DeviceClasses are not known
   claims     1 in 1 namespace: ml
   tolerate   1 pod
   evictor    the in-tree controller

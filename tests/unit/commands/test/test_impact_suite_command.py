@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.builders import NOW, NOW_TEXT, make_claim, make_device, make_pod, make_rule, make_slice, make_taint
+from tests.builders import DRIVER, NOW, NOW_TEXT, make_claim, make_device, make_pod, make_rule, make_slice, make_taint
 from tests.unit.commands.impact_suites import (
+    CLASS,
     CLUSTER,
     DANA,
     OPERATOR,
@@ -64,6 +65,7 @@ def told(run: Callable[..., Any]) -> Cases:
 
 NODE = {"devices": 2, "claims": 1, "pods": 1, "namespaces": 1}
 ALL = {"devices": 8, "claims": 4, "pods": 4, "namespaces": 1}
+OVER_PENDING = "limit:pendingPods"
 LATER = format_time(NOW + timedelta(hours=1))
 
 PASSING: dict[str, Any] = {
@@ -165,6 +167,30 @@ PASSING: dict[str, Any] = {
         reasons=[],
         rules=[],
         message="they evict 1 pod",
+    ),
+    "pods that find no other device": (
+        case(
+            everywhere(),
+            "denied",
+            impact={**ALL, "pendingPods": 4},
+            reasons=[OVER_PENDING],
+            message=f"4 of 4 pods find no other device: 4 need {DRIVER}, 0 free, and the limit is 3 such pods",
+        ),
+        {"policy": policy(limits=[{"pendingPods": 3}]), "inventory": {"objects": [CLASS, *CLUSTER]}},
+    ),
+    "pods that find one": (
+        case(on(0), "allowed", impact={**NODE, "pendingPods": 0}, reasons=[]),
+        {"policy": policy(limits=[{"pendingPods": 0}]), "inventory": {"objects": [CLASS, *CLUSTER]}},
+    ),
+    "without DeviceClasses it is not known whether they find one": (
+        case(on(0), "denied", reasons=["unknown:pendingPods"], message="DeviceClasses are not known"),
+        {"policy": policy(limits=[{"pendingPods": 0}])},
+    ),
+    "rules that came before close what pods would find": (
+        case(
+            on(0), "denied", before=[before(60, on(each, "NoSchedule")) for each in (1, 2, 3)], reasons=[OVER_PENDING]
+        ),
+        {"policy": policy(limits=[{"pendingPods": 0}]), "inventory": {"objects": [CLASS, *CLUSTER]}},
     ),
     # --- what came before
     "rules of the window add up": case(
@@ -385,3 +411,17 @@ def test_what_refuses_nothing_is_not_called_forbidden(words: tuple[str, ...], ru
 def test_what_refuses_is_called_forbidden(run: Callable[..., Any]) -> None:
     _, output = run("-v", cases=[case(everywhere(), "denied")])
     assert "message: spec.deviceSelector: Forbidden: hits 8 devices" in output
+
+
+def test_class_with_a_field_of_a_wrong_type_is_a_fault_of_the_suite(run: Callable[..., Any]) -> None:
+    wrong = {**CLASS, "spec": {"selectors": "all"}}
+    code, output = run(cases=[case(on(0), "allowed")], inventory={"objects": [wrong, *CLUSTER]})
+    assert code == 2
+    assert "inventory.objects[0].spec.selectors" in output
+
+
+def test_pending_pods_are_counted_by_classes_in_files_too(told: Cases, tmp_path: Path) -> None:
+    (tmp_path / "dump.yaml").write_text(yaml.safe_dump_all([CLASS, *CLUSTER]))
+    given = {"policy": policy(limits=[{"pendingPods": 0}]), "inventory": {"files": ["dump.yaml"]}}
+    (found,) = told(case(everywhere(), "denied", impact={"pendingPods": 4}, reasons=[OVER_PENDING]), **given)
+    assert found["mismatches"] == [], found["messages"]
