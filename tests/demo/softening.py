@@ -14,14 +14,20 @@ _OPERATOR_REMARK = (
 )
 _JOBS = (
     "Two training jobs fill a server with eight GPUs. Each has four ranks and stops if one is missing. The disruption "
-    "budget lets four pods be away. A spare server has room for both."
+    "budget lets four pods be away."
 )
 JOBS_WHOLE = Step(
     command="kubectl wait -n models --for=jsonpath='{.status.ready}'=4 job/speech job/vision --timeout=4m",
     says=("speech condition met", "vision condition met"),
 )
 _GANGS = ("4 of 4 pods of Job models/speech", "4 of 4 pods of Job models/vision")
-_JOBS_REMARK = "`preview` names the gangs that a rule for the whole server would break."
+_JOBS_REMARK = "`preview` names the gangs that a rule for the whole server would break, and who finds no other GPU."
+_NO_PLACE = (
+    "For people the policy says `pendingPods: 0`: a rule is refused while evicted pods would find no other device."
+)
+_PENDING = "8 of 8 pods find no other device: 8 need server.example.com, 0 free"
+_ASK = "kubectl apply --dry-run=server -f hot-server.yaml"
+_NO_PLACE_REMARK = "With the spare server all find a GPU, so the rule could pass. It was a dry run, and is not stored."
 _HOT = "The fans of the server fail. Eight NoExecute rules arrive at once, for more pods than the limit."
 _APPLY = "kubectl apply -f hot-gpus.yaml --as=system:serviceaccount:health:operator"
 _LEAVING = (
@@ -60,13 +66,27 @@ SOFTENING = (
         steps=(
             Step(command="kubectl apply -f jobs.yaml", says=("speech created", "vision created"), never=("Warning",)),
             JOBS_WHOLE,
-            Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
             Step(
                 command="device-taint-webhook preview hot-server.yaml --kubeconfig admin.kubeconfig",
-                says=("8 pods", *_GANGS),
+                says=("8 pods", *_GANGS, _PENDING, "8 pods can never come back while the taint stands"),
             ),
         ),
         remark=_JOBS_REMARK,
+    ),
+    Chapter(
+        title=_NO_PLACE,
+        steps=(
+            Step(command=_ASK, code=1, ripe="8 of 8", says=(f"{_PENDING}, and the limit is 0 such pods",)),
+            Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
+            Step(
+                command=_ASK,
+                says=("evicts 8 pods in 1 namespace", "hot-server created (server dry run)"),
+                never=("find no other device",),
+                again=True,
+            ),
+        ),
+        remark=_NO_PLACE_REMARK,
+        asked=True,
     ),
     Chapter(
         title=_HOT,
