@@ -13,13 +13,15 @@ from webhook.admission.context import AdmissionContext
 from webhook.api.claims import ResourceClaim
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.impact import Impact
-from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, placements
+from webhook.inventory.placement import PodPlacement, PodShape, Seeker, freed_claims, placements
 from webhook.inventory.pools import Check, in_steps
 from webhook.inventory.state import Inventory
-from webhook.inventory.supply import Supply
+from webhook.inventory.supply import NotKnownError, Supply
 from webhook.inventory.targets import DeviceNames
 
 _SECONDS: Final = 0.1
+_MOST_PODS: Final = 5_000
+"""For more of them it takes longer to say what they ask for."""
 
 
 def places_of(
@@ -34,19 +36,28 @@ def places_of(
     Nodes are not known here. Where pods are not followed, a pod has the claims that are hit, and no more. Raises
     OutOfTime.
     """
+    if len(impact.pods) > _MOST_PODS:
+        return _not_known(len(impact.pods), f"more than {_MOST_PODS} pods are too many to place")
     assumed = [(DeviceNames.of(rule.selector, inventory.servers), rule.taint) for rule in context.assumed]
     seekers = list(_seekers(inventory, impact, partial(context.budget.check, "places")))
     used = {f"{claim.meta.namespace}/{claim.meta.name}" for each in seekers for claim in each.claims}
-    supply = Supply(
-        inventory,
-        classes=None if context.patches.unknown else context.patches.classes or None,
-        nodes=None,
-        freed=freed_claims(inventory, impact.pods, used),
-        taints=[*assumed, *taints],
-        without=without,
-        go_on=context.budget.lasting(_SECONDS),
-    )
+    try:
+        supply = Supply(
+            inventory,
+            classes=None if context.patches.unknown else context.patches.classes or None,
+            nodes=None,
+            freed=freed_claims(inventory, impact.pods, used),
+            taints=[*assumed, *taints],
+            without=without,
+            go_on=context.budget.lasting(_SECONDS),
+        )
+    except NotKnownError as error:
+        return _not_known(len(seekers), str(error))
     return placements(inventory, seekers, supply)
+
+
+def _not_known(pods: int, why: str) -> tuple[PodPlacement, ...]:
+    return (PodPlacement(PodShape((), "", 0), (Seeker("", "", ()),) * pods, 0, 0, why),)
 
 
 def _seekers(inventory: Inventory, impact: Impact, check: Check) -> Iterable[Seeker]:

@@ -176,7 +176,11 @@ def _agreed(shape: PodShape, pods: Sequence[Seeker], results: Sequence[int | str
         return PodPlacement(shape, tuple(pods), least, 0, why)
     if search.supply.unsure and len(shape.requests) > 1:
         return PodPlacement(shape, tuple(pods), least, 0, "it is not known which nodes have which devices")
-    never, free = not _Search(search.supply, empty=True).finds(shape), search.count_free(shape)
+    try:
+        free = search.count_free(shape)
+    except NotKnownError as error:  # there was no time left for it, nor to look at an empty cluster
+        return PodPlacement(shape, tuple(pods), 0, 0, str(error))
+    never = not _Search(search.supply, empty=True).finds(shape)
     return PodPlacement(shape, tuple(pods), least, len(pods) - most, why, never, free)
 
 

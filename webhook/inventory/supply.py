@@ -23,12 +23,13 @@ from webhook.api.quantities import parse_quantity
 from webhook.api.slices import DeviceClassSelectors
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.expressions.selectors.faults import SelectorFault, StepBudget
-from webhook.expressions.selectors.selector import SelectedDevice, Selector, compile_selector
+from webhook.expressions.selectors.selector import Compiling, SelectedDevice, Selector, compile_selector
 from webhook.expressions.values import EvaluationError
-from webhook.inventory.pools import FOR_EVER, Evictor, Pool, PoolId, acts, grace_seconds, tolerates
+from webhook.inventory.pools import FOR_EVER, Evictor, Pool, PoolId, acts, grace_seconds, in_steps, tolerates
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceId, DeviceNames
 
+_POOLS_BETWEEN_LOOKS: Final = 64
 _STEPS: Final = 2000
 """Of one selector for one device, as `patches.filters.EVALUATION_STEPS`."""
 _WHOLE: Final = Wish("", "")
@@ -90,7 +91,8 @@ class Supply:
     """All devices, with the taints in slices and of rules, and `taints` beside them.
 
     `freed` are claims that will be gone, `without` is a rule that is about to change. `classes` None: not known;
-    `nodes`: labels by name, None if nodes are not known.
+    `nodes`: labels by name, None if nodes are not known. Once `go_on` says no, questions raise NotKnownError, and so
+    does making it.
     """
 
     def __init__(  # noqa: PLR0913 -- all by name
@@ -124,7 +126,7 @@ class Supply:
         self._freed_pools = {
             (each.driver, each.pool) for key in freed for each in inventory.claims[key].allocation or ()
         }
-        for identity, pool in inventory.pools.items():
+        for identity, pool in in_steps(inventory.pools.items(), self._look, _POOLS_BETWEEN_LOOKS):
             roomy = not self._is_full(identity, pool)
             for node in pool.nodes:
                 if node is None:
@@ -234,8 +236,7 @@ class Supply:
 
         Pools without a free device are left out, unless `even_full`. Raises NotKnownError.
         """
-        if not self._go_on():
-            raise NotKnownError("it takes too long to look at all devices")
+        self._look()
         found: list[StockDevice] = []
         for identity in sorted([*self._local.get(place.node, ()), *self._wide]):
             pool = self._inventory.pools.get(identity)
@@ -256,6 +257,7 @@ class Supply:
                 raise NotKnownError(f"pool {identity[0]}/{identity[1]} is being published, or is not valid")
             return
         for device in pool.devices:
+            self._look()
             offer = device.offer
             seen = SelectedDevice(
                 device.id.driver, offer.attributes, offer.capacity, allow_multiple_allocations=offer.shared
@@ -269,6 +271,10 @@ class Supply:
                 raise NotKnownError(f"it may go to {device.id}, which evicts it again")
             if matches and (consumed(ask, device) is not None if ask.every else not closed):
                 yield device
+
+    def _look(self) -> None:
+        if not self._go_on():
+            raise NotKnownError("it takes too long to look at all devices")
 
     def _evicts(self, device: StockDevice, ask: Wish) -> bool:
         """Tell whether a taint that lets pods come does not let them stay: for some time only, or not at all (E-9)."""
@@ -293,7 +299,8 @@ class Supply:
             found = self._classes.get(ask.device_class)
             of_class = [each.expression for each in found.selectors] if found is not None else ["false"]
             texts = [*of_class, *ask.selectors]
-            tests = [compile_selector(text) if text is not None else None for text in texts]
+            with Compiling().turn(self._look):
+                tests = [compile_selector(text) if text is not None else None for text in texts]
             faults = [each for each in tests if not isinstance(each, Selector)]
             if faults:
                 why = faults[0].detail if isinstance(faults[0], SelectorFault) else "it is not CEL"

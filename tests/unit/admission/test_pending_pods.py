@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from tests.unit.admission.patch_guarding import FIRST, ask_patch, cel, evicting,
 from tests.unit.inventory.values import inventory_of, rule
 from tests.unit.patches.patched import slice_of
 from webhook.admission.chain import mutate, validate
+from webhook.admission.context import Budget
 from webhook.api.claims import demand_in
 from webhook.api.rules import SCOPE, DeviceSelector
 from webhook.inventory.state import Inventory, Sight
@@ -273,6 +275,17 @@ def test_review_that_does_not_ask_looks_at_no_request_class_or_place() -> None:
     # A candidate is compared by its rules, not by its limits.
     limited, unlimited = (Judge(Policy(impact=allowing(pending_pods=limit))) for limit in (0, None))
     assert review(asking(), CLASSES, None, limited) == review(asking(), CLASSES, None, unlimited)
+
+
+def test_many_pods_and_a_clock_that_has_run_out_are_not_known_and_refused() -> None:
+    """Nothing of it takes longer than the review may."""
+    many = inventory_of(*racks().slices.values(), *racks(pods=1300).claims.values())
+    (refused,) = refusals(sent(tainting(), cluster=many))
+    assert "it is not known whether 5200 pods would find other devices: more than 5000 pods are too many" in refused
+    ticks = itertools.count()
+    budget = Budget(1000.0, lambda: float(next(ticks)))
+    (refused,) = refusals(sent(tainting(), budget=budget))
+    assert "it is not known whether 4 pods would find other devices: it takes too long to look at all" in refused
 
 
 # --- the rest of the hardware ---------------------------------------------------------------------

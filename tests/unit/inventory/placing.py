@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from webhook.api.taints import DeviceTaint
 from webhook.files.manifests import Stock
@@ -12,9 +13,6 @@ from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, plac
 from webhook.inventory.state import key_of
 from webhook.inventory.supply import Supply
 from webhook.inventory.targets import DeviceNames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 Json = dict[str, Any]
 VERSION: Final = "resource.k8s.io/v1"
@@ -125,6 +123,7 @@ def told(
     out: str = "out",
     classes_known: bool = True,
     tainted: DeviceNames | None = None,
+    go_on: Callable[[], Any] = lambda: True,
 ) -> tuple[PodPlacement, ...]:
     """What is said of the pods whose names begin with `out`, once the devices of n1 have the taint."""
     stock = Stock(whole=True)
@@ -140,5 +139,6 @@ def told(
         nodes=nodes,
         freed=freed_claims(inventory, gone, claims),
         taints=[(tainted or DeviceNames(DRIVER, TAINTED, None), TAINT)],
+        go_on=go_on,
     )
     return placements(inventory, [Seeker.of(pod, inventory.claims_of(pod)) for pod in pods], supply)

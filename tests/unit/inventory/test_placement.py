@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -238,6 +240,32 @@ def test_a_need_names_classes_and_numbers() -> None:
     requests = ask("a", count=2), ask("b", "nic"), ask("c", "fpga", **ALL)
     (result,) = told([GPU, pool("n1", 1), *user("out", ["n1/n1-0"], *requests)])
     assert result.shape.needs == "2 gpu and nic and all fpga"
+
+
+def test_wherever_time_ends_the_rest_is_not_known_and_nothing_is_wrong() -> None:
+    cluster = [GPU, pool("n1", 3), pool("n2", 2), pool("n3", 1), *_n1(3), *user("stay", ["n3/n3-0"], node="n3")]
+    (whole,) = told(cluster)
+    looks = itertools.count()
+    told(cluster, go_on=lambda: next(looks) >= 0)
+    for most in range(1, next(looks)):
+        (cut,) = told(cluster, go_on=partial(next, iter([1] * most), 0))
+        assert (cut.found, cut.none) in [(whole.found, whole.none), (0, 0)]
+        assert cut.why == ("" if cut.found else "it takes too long to look at all devices")
+
+
+@pytest.mark.parametrize(
+    ("devices", "selector"),
+    [
+        pytest.param(100, "!(device.driver == 'x')", id="devices of one pool"),
+        pytest.param(1, " || ".join(f"device.driver == 'driver-{each}'" for each in range(200)), id="a long selector"),
+    ],
+)
+def test_the_clock_is_looked_at_within(devices: int, selector: str) -> None:
+    looks = itertools.count()
+    told(
+        [GPU, pool("n1", devices), *user("out", ["n1/n1-0"], ask("r", "gpu", selector))], go_on=lambda: next(looks) >= 0
+    )
+    assert next(looks) > 90
 
 
 def test_without_classes_nothing_is_known() -> None:
