@@ -155,9 +155,9 @@ class Stock:
 def with_demand(value: InventoryObject, written: Mapping[str, Any]) -> InventoryObject:
     """Return a claim with what it asks for, and a slice with what it offers, as it is written."""
     if isinstance(value, ResourceClaim):
-        return structs.replace(
-            value, demand=demand_in(json.dumps(_object(_object(written, "spec"), "devices")).encode())
-        )
+        devices = _object(_object(written, "spec"), "devices")
+        asked = {name: devices.get(name) for name in ("requests", "constraints")}
+        return structs.replace(value, demand=demand_in(json.dumps(asked).encode()))
     if isinstance(value, ResourceSlice):
         spec = _object(written, "spec")
         return structs.replace(value, beside_devices={name: spec[name] for name in BESIDE_DEVICES if name in spec})

@@ -162,24 +162,29 @@ class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     devices: _Requests = _Requests()
 
 
-class _WholeSpec(msgspec.Struct, frozen=True, gc=False):
-    devices: msgspec.Raw = _NOTHING
+class _Asked(_Requests, frozen=True, gc=False):
+    """`config` is none of ours: drivers' parameters are kept raw, and may be what Python does not read."""
+
+    constraints: msgspec.Raw = _NOTHING
+
+    def to_bytes(self) -> bytes:
+        return b'{"requests":%b,"constraints":%b}' % (self.requests or b"null", self.constraints or b"null")
 
 
-_REQUESTS: Final = msgspec.json.Decoder(_Requests)
+class _AskedSpec(msgspec.Struct, frozen=True, gc=False):
+    devices: _Asked = _Asked()
 
 
 class AskingClaimWire(ClaimWire, frozen=True, gc=False):
     """A ResourceClaim with its device classes and all that it asks for: many claims ask for the same."""
 
-    spec: _WholeSpec = _WholeSpec()
+    spec: _AskedSpec = _AskedSpec()
 
     def to_value(self) -> ResourceClaim:
         """The same, with its demand."""
-        devices = bytes(self.spec.devices) or b"{}"
-        asked = _REQUESTS.decode(devices)
+        asked = self.spec.devices
         return msgspec.structs.replace(
-            super().to_value(), requests=_requests.of(asked.requests), demand=demand_in(devices)
+            super().to_value(), requests=_requests.of(asked.requests), demand=demand_in(asked.to_bytes())
         )
 
 

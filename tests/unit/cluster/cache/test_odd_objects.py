@@ -9,13 +9,17 @@ import json
 import threading
 from typing import Any, Final
 
+import msgspec
 import pytest
 
+from tests.builders import make_request
 from tests.unit.cluster.cache.following import QUICK, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Peer, cluster_of
 from webhook.api.decode import salvaged
 from webhook.api.meta import NamespacedName
+from webhook.cluster.cache.decoders import AskingClaimWire
 from webhook.cluster.cache.names import ClusterCache
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.list_pages import config_map_of, listed
 
 PLACE: Final = b'"ODD"'
@@ -96,6 +100,16 @@ async def test_namespace_that_is_asked_for_by_name_is_known(part: bytes) -> None
         facts = cache.namespace("ml")
         assert facts is not None
         assert facts.labels == {"tier": "batch"}
+
+
+@pytest.mark.parametrize("part", [*ODD, pytest.param(b"9" * 5000, id="a number of 5,000 digits")])
+def test_parameters_of_a_claim_are_not_read_and_claims_that_differ_in_them_ask_for_the_same(part: bytes) -> None:
+    def demand(parameters: Any) -> Any:
+        devices = {"requests": [make_request()], "config": [{"opaque": {"driver": "d", "parameters": parameters}}]}
+        text = json.dumps({"metadata": {"name": "c"}, "spec": {"devices": devices}}).encode()
+        return decode(msgspec.json.Decoder(AskingClaimWire), with_part(text, part)).to_value().demand
+
+    assert demand("ODD") is demand({}) is not None
 
 
 async def test_what_is_no_json_is_still_an_error_of_the_list() -> None:
