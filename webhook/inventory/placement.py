@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ import msgspec
 
 from webhook.api.claims import Demand, ResourceClaim, Wish
 from webhook.api.pods import DAEMON_SET, Pod
+from webhook.inventory.pools import in_steps
 from webhook.inventory.state import Inventory, claim_keys, key_of
 from webhook.inventory.supply import Amount, NodePlace, NotKnownError, StockDevice, Supply, consumed
 
@@ -27,6 +28,7 @@ _TRIES: Final = 2000
 """Devices that are tried at one place for one pod, before it is given up as not known."""
 _MOST_WORK: Final = 2_000
 """Pools for each shape, and pods, that are gone through in all orders but the first ones."""
+_PODS_BETWEEN_LOOKS: Final = 16
 _REVERSED: Final = 1
 _BY_PRIORITY: Final = 3
 """This number of orders goes by priority, the others do not: pods are not all gone at the same moment."""
@@ -66,7 +68,7 @@ class PodShape(NamedTuple):
     @property
     def needs(self) -> str:
         """What it asks for, in words; of alternatives the first."""
-        firsts = [asks[0] for asks in self.requests]
+        firsts = [asks[0] for asks in self.requests if asks]  # one of a later release has none
         counts = Counter({each.device_class: 0 for each in firsts})
         for each in firsts:
             counts[each.device_class] += each.count
@@ -118,15 +120,25 @@ def placements(inventory: Inventory, seekers: Iterable[Seeker], supply: Supply) 
     first or last.
     """
     seekers = sorted(seekers, key=lambda each: (-each.priority, each.namespace, each.name))
+    try:
+        return _placements(inventory, seekers, supply)
+    except NotKnownError as error:
+        return (PodPlacement(PodShape((), "", 0), tuple(seekers), 0, 0, str(error)),)
+
+
+def _placements(inventory: Inventory, seekers: Sequence[Seeker], supply: Supply) -> tuple[PodPlacement, ...]:
+    """Do the same. Raises NotKnownError if there is no time left."""
     shapes, results = _shapes(seekers, supply)
     if not shapes:
         return tuple(results)
-    rivals = _shapes(_waiting(inventory), supply)[0]
+    rivals = _shapes(_waiting(inventory, supply.look), supply)[0]
     work = len(shapes) * len(inventory.pools) + len(seekers)
     more = min(_ROUNDS * len(shapes), max(_MOST_WORK // work, len(rivals) > 0))
     searches = [_Search(supply) for _ in range(_BY_PRIORITY + more)]
     found = [search.run(shapes, rivals, order) for order, search in enumerate(searches)]
-    results += [_agreed(shape, pods, [each[shape] for each in found], searches[0]) for shape, pods in shapes.items()]
+    for shape, pods in shapes.items():
+        supply.look()
+        results.append(_agreed(shape, pods, [each[shape] for each in found], searches[0]))
     return tuple(sorted(results, key=lambda each: (-each.none, -each.unknown)))
 
 
@@ -137,17 +149,19 @@ def _shapes(seekers: Iterable[Seeker], supply: Supply) -> tuple[Shapes, list[Pod
     """Return the pods by shape, and what is not known of others."""
     shapes: Shapes = {}
     results = []
-    for seeker in seekers:
+    for seeker in in_steps(seekers, supply.look, _PODS_BETWEEN_LOOKS):
         sought = [each for each in seeker.claims if not each.allocation or key_of(each.meta) in supply.freed]
         demands = tuple([claim.demand for claim in sought if claim.demand is not None])
-        kept = [result for each in seeker.claims if each not in sought for result in each.allocation or ()]
+        held = [each for each in seeker.claims if key_of(each.meta) not in supply.freed]
+        kept = [result for each in held for result in each.allocation or ()]
         nodes = {supply.node_of(result) for result in kept} - {""}
         shape = PodShape(demands, seeker.node or next(iter(nodes), ""), seeker.priority)
         unknown = (
             "what claims ask for is not kept (serve --watch-patches keeps it)" if len(demands) < len(sought) else ""
         )
         unknown = unknown or next((each.unknown for each in demands if each.unknown), "")
-        if not unknown and any(claim.allocation and not claim.controller_uid for claim in sought):
+        outlives = any(claim.allocation and not claim.controller_uid for claim in sought)
+        if not unknown and (outlives or (kept and not any(each.requests for each in demands))):
             unknown = "its claim outlives it, and may stay with its device"
         if unknown:
             results.append(PodPlacement(shape, (seeker,), 0, 0, unknown))
@@ -156,13 +170,13 @@ def _shapes(seekers: Iterable[Seeker], supply: Supply) -> tuple[Shapes, list[Pod
     return shapes, results
 
 
-def _waiting(inventory: Inventory) -> list[Seeker]:
+def _waiting(inventory: Inventory, look: Callable[[], None]) -> Iterable[Seeker]:
     """Return the pods that have no node yet, with those of their claims that are there."""
-    pods = [pod for pod in inventory.pods.values() if not pod.node_name]
-    return [
+    pods = [pod for pod in in_steps(inventory.pods.values(), look) if not pod.node_name]
+    return (
         Seeker.of(pod, [claim for key in claim_keys(pod) if (claim := inventory.claims.get(key)) is not None])
         for pod in pods
-    ]
+    )
 
 
 def _agreed(shape: PodShape, pods: Sequence[Seeker], results: Sequence[int | str], search: _Search) -> PodPlacement:
@@ -224,7 +238,7 @@ class _Search:
         turn = (order - _BY_PRIORITY) // len(shapes) % 4
         spread = order == _BY_PRIORITY - 1 or turn == 3
         places: dict[PodShape, deque[NodePlace]] = {}
-        for _, shape, counted in pods:
+        for _, shape, counted in in_steps(pods, self.supply.look, _PODS_BETWEEN_LOOKS):
             known = results[shape]
             if isinstance(known, str):
                 continue
@@ -263,20 +277,23 @@ class _Search:
 
     def _finds(self, shape: PodShape, places: deque[NodePlace], *, spread: bool) -> bool:
         """Give a pod devices at the first place that has them; forget places that do not: there will be no more."""
-        while places:
+        while places and shape.requests:
             if self._fits(shape, places[0]):
                 if spread:
                     places.rotate(-1)
                 return True
             places.popleft()
-        return False
+        return not shape.requests
 
     def _fits(self, shape: PodShape, place: NodePlace) -> bool:
         """Take devices for all that a pod asks for, or nothing."""
         self._pod, self._tries = self._pod + 1, _TRIES
         wants = [_Want(at, demand, asks) for at, demand in enumerate(shape.demands) for asks in demand.requests]
         mark = len(self._trail)
-        served = self._serve(wants, place)
+        try:
+            served = self._serve(wants, place)
+        except RecursionError:
+            raise NotKnownError("it asks for too many devices") from None
         if not served:
             self._undo(mark)
         return served
@@ -304,6 +321,7 @@ class _Search:
         if not number:
             return self._serve(wants[1:], place)
         for at in range(len(devices) - number + 1):
+            self.supply.look()
             self._tries -= 1
             if self._tries < 0:
                 raise NotKnownError("there are too many ways to choose devices")

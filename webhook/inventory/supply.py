@@ -126,7 +126,7 @@ class Supply:
         self._freed_pools = {
             (each.driver, each.pool) for key in freed for each in inventory.claims[key].allocation or ()
         }
-        for identity, pool in in_steps(inventory.pools.items(), self._look, _POOLS_BETWEEN_LOOKS):
+        for identity, pool in in_steps(inventory.pools.items(), self.look, _POOLS_BETWEEN_LOOKS):
             roomy = not self._is_full(identity, pool)
             for node in pool.nodes:
                 if node is None:
@@ -236,7 +236,7 @@ class Supply:
 
         Pools without a free device are left out, unless `even_full`. Raises NotKnownError.
         """
-        self._look()
+        self.look()
         found: list[StockDevice] = []
         for identity in sorted([*self._local.get(place.node, ()), *self._wide]):
             pool = self._inventory.pools.get(identity)
@@ -257,7 +257,7 @@ class Supply:
                 raise NotKnownError(f"pool {identity[0]}/{identity[1]} is being published, or is not valid")
             return
         for device in pool.devices:
-            self._look()
+            self.look()
             offer = device.offer
             seen = SelectedDevice(
                 device.id.driver, offer.attributes, offer.capacity, allow_multiple_allocations=offer.shared
@@ -272,7 +272,8 @@ class Supply:
             if matches and (consumed(ask, device) is not None if ask.every else not closed):
                 yield device
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Raise NotKnownError if there is no time left."""
         if not self._go_on():
             raise NotKnownError("it takes too long to look at all devices")
 
@@ -299,7 +300,7 @@ class Supply:
             found = self._classes.get(ask.device_class)
             of_class = [each.expression for each in found.selectors] if found is not None else ["false"]
             texts = [*of_class, *ask.selectors]
-            with Compiling().turn(self._look):
+            with Compiling().turn(self.look):
                 tests = [compile_selector(text) if text is not None else None for text in texts]
             faults = [each for each in tests if not isinstance(each, Selector)]
             if faults:

@@ -198,6 +198,13 @@ ROWS: Final = [
         never=True),
     Row("derived attributes", [pool("n1", 1), pool("n2", 1), *_n1(1, ask(derivedAttributes=[{"name": "x"}]))],
         (0, 0, 1), "derivedAttributes"),
+    Row("nothing that is known here", [pool("n1", 1), *user("out", ["n1/n1-0"], {"name": "r", "later": {}})],
+        (0, 0, 1), "later release"),
+    Row("700 claims of a pod that waits", [pool("n1", 1), _shared("n2"), *_n1(1), *[each for at in range(700)
+        for each in user(f"w-{at}", node="")[:1]], *user("w", own=False, node="", used=[f"w-{at}" for at in range(700)])
+        ], (1, 0, 0)),
+    Row("a claim with a tainted device that others keep", [pool("n1", 1), *sharing([*user("a", ["n1/n1-0"]),
+        *user("out", own=False, used=["a"])])], (0, 0, 1), "outlives"),
     # --- taints ---
     Row("a toleration opens the device itself", [pool("n1", 1), *_n1(1, ask(**TOLERATES))], (1, 0, 0)),
     Row("a toleration that the evictor does not read", [pool("n1", 1), pool("n2", 1), *_n1(1, ask(tolerations=[{
@@ -238,7 +245,7 @@ def test_the_last_pods_by_name_are_those_that_find_none() -> None:
 
 def test_a_need_names_classes_and_numbers() -> None:
     requests = ask("a", count=2), ask("b", "nic"), ask("c", "fpga", **ALL)
-    (result,) = told([GPU, pool("n1", 1), *user("out", ["n1/n1-0"], *requests)])
+    (result,) = told([GPU, pool("n1", 1), *user("out", ["n1/n1-0"], *requests, {"name": "later"})])
     assert result.shape.needs == "2 gpu and nic and all fpga"
 
 
@@ -251,6 +258,23 @@ def test_wherever_time_ends_the_rest_is_not_known_and_nothing_is_wrong() -> None
         (cut,) = told(cluster, go_on=partial(next, iter([1] * most), 0))
         assert (cut.found, cut.none) in [(whole.found, whole.none), (0, 0)]
         assert cut.why == ("" if cut.found else "it takes too long to look at all devices")
+
+
+def test_time_may_end_while_pods_that_wait_are_looked_at() -> None:
+    waiting = [each for at in range(1000) for each in user(f"w-{at}", node="")]
+    looks, few, many = itertools.count(), *[[GPU, pool("n1", 1), *_n1(1), *each] for each in ([], waiting)]
+    told(few, go_on=lambda: next(looks) >= 0)
+    before = next(looks)
+    told(many, go_on=lambda: next(looks) >= 0)
+    assert next(looks) - before > 10 * len(waiting) // 64
+    (cut,) = told(many, go_on=partial(next, iter([1] * 9), 0))
+    assert (cut.unknown, cut.why) == (1, "it takes too long to look at all devices")
+
+
+def test_pods_that_ask_for_nothing_find_it_wherever() -> None:
+    claim, pod = user("out")
+    (result,) = told([GPU, {**claim, "spec": {}}, pod], nodes={})
+    assert (result.found, result.shape.needs) == (1, "")
 
 
 @pytest.mark.parametrize(
