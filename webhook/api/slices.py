@@ -183,8 +183,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     raw_devices: JSON | bytes = None
     """All of the devices as they were written; bytes are JSON that is not read yet. In a review, parts of them may be
     text as well (`SliceText`): see `devices_as_written`."""
-    beside_devices: Mapping[str, JSON] = {}
-    """The fields of the spec that `api.offers` names, where someone asks where pods would go."""
+    beside_devices: Mapping[str, JSON] | bytes = {}
+    """The fields of the spec that `api.offers` names, where someone asks where pods would go; bytes are JSON."""
 
 
 def decode_slice(reader: Reader) -> ResourceSlice:

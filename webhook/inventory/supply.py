@@ -189,9 +189,11 @@ class Supply:
         for value in pool.newest:
             if value.raw_devices is None and value.devices:
                 raise NotKnownError("slices are kept without attributes (serve --watch-patches keeps them)")
-            raw = value.raw_devices
-            raw = msgspec.json.decode(raw) if isinstance(raw, bytes) else raw
-            spec = {**value.beside_devices, "nodeName": value.node_name, "devices": raw}
+            raw, beside = [
+                msgspec.json.decode(each) if isinstance(each, bytes) else each
+                for each in (value.raw_devices, value.beside_devices)
+            ]
+            spec = {**beside, "nodeName": value.node_name, "devices": raw}
             offers, shared = decode_offers(Reader(spec, []))
             counters |= shared
             number += len(offers)

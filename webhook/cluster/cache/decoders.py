@@ -26,7 +26,6 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
-from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
 from webhook.api.offers import BESIDE_DEVICES
 from webhook.api.pods import pod_group_of
@@ -56,6 +55,7 @@ _taints: Final = SharedLists(lambda value: decode_taints(Reader({"taints": value
 _slice_taints: Final = SharedLists(lambda value: decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints)
 _devices: Final[SharedValues[Device]] = SharedValues()
 """Most have a number for a name, and no taint. One with a taint that has data of its own (N-9) may be no key."""
+_beside_devices: Final[SharedValues[bytes]] = SharedValues()
 _counter_sets: Final[SharedValues[tuple[str, ...]]] = SharedValues()
 """Names of counter sets: all parts of one piece of hardware have the same, and so has its like on other nodes."""
 
@@ -278,14 +278,16 @@ def _slice(metadata: _SliceIdentity, spec: _SliceSpec, raw_devices: bytes | None
 
 class _Contents(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     devices: msgspec.Raw = _NOTHING
-    all_nodes: Any = None
-    node_selector: Any = None
-    per_device_node_selection: Any = None
-    shared_counters: Any = None
+    all_nodes: msgspec.Raw = _NOTHING
+    node_selector: msgspec.Raw = _NOTHING
+    per_device_node_selection: msgspec.Raw = _NOTHING
+    shared_counters: msgspec.Raw = _NOTHING
 
-    def beside_devices(self) -> dict[str, JSON]:
+    def beside_devices(self) -> bytes:
         values = (self.all_nodes, self.node_selector, self.per_device_node_selection, self.shared_counters)
-        return {name: value for name, value in zip(BESIDE_DEVICES, values, strict=True) if value is not None}
+        named = zip(BESIDE_DEVICES, map(bytes, values), strict=True)
+        found = b",".join([b'"%b":%b' % (name.encode(), value) for name, value in named if value])
+        return _beside_devices.of(b"{%b}" % found) if found else b""
 
 
 _SLICE_SPEC: Final = msgspec.json.Decoder(_SliceSpec)

@@ -232,6 +232,16 @@ def test_selectors_see_of_a_kept_slice_what_they_see_of_the_whole(version: str) 
     assert plain.raw_devices is None
 
 
+def test_what_is_beside_the_devices_of_like_slices_is_one_text() -> None:
+    """As values, the counters of eight cards would take 36 KiB a node."""
+    beside = {"allNodes": True, "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "4Gi"}}}]}
+    manifests = [{"metadata": {"name": each}, "spec": {**beside, "driver": DRIVER}} for each in "ab"]
+    one, other = [msgspec.json.decode(json.dumps(each), type=WholeSliceWire).to_value() for each in manifests]
+    assert one.beside_devices is other.beside_devices
+    assert isinstance(one.beside_devices, bytes)
+    assert json.loads(one.beside_devices) == beside
+
+
 def test_slice_that_was_patched_is_seen_as_its_driver_publishes_it() -> None:
     """P-15. Of the annotations only that one is kept."""
     kept = {"gpu-0": {Setting("attributes", "model"): Overridden({"string": "h"}, {"string": "a"})}}
