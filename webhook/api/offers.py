@@ -18,6 +18,7 @@ from webhook.api.meta import LabelRequirement
 from webhook.api.quantities import parse_quantity
 
 _NAME: Final = "metadata.name"
+_SETS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 BESIDE_DEVICES: Final = ("allNodes", "nodeSelector", "perDeviceNodeSelection", "sharedCounters")
 """Fields of a slice's spec that say where its devices are, and how much its counters hold."""
 
@@ -25,13 +26,13 @@ BESIDE_DEVICES: Final = ("allNodes", "nodeSelector", "perDeviceNodeSelection", "
 class Offer(msgspec.Struct, frozen=True, eq=False):
     """A device with everything that decides who gets it.
 
-    `attributes` and `capacity` are JSON by name, as they are written. `draws` are quantities by counter set and
+    `attributes` and `capacity` are JSON objects by name, as they are written. `draws` are quantities by counter set and
     counter. `shared`: it allows several allocations. `nodes`: as `reaches` reads it.
     """
 
     name: str
     attributes: Mapping[str, Any]
-    capacity: Mapping[str, Any]
+    capacity: Mapping[str, dict[str, JSON]]
     shared: bool
     draws: tuple[tuple[tuple[str, str], Fraction], ...]
     nodes: Mapping[str, JSON]
@@ -43,11 +44,12 @@ def decode_offers(spec: Reader) -> tuple[tuple[Offer, ...], Mapping[tuple[str, s
     offers = []
     for device in spec.each("devices"):
         content = device.child("basic") or device
+        capacity = content.map("capacity")
         offers.append(
             Offer(
                 device.text("name"),
-                content.map("attributes"),
-                content.map("capacity"),
+                {name: each.raw for name, each in content.entries("attributes")},
+                {name: each if isinstance(each, dict) else {"value": each} for name, each in capacity.items()},
                 content.boolean("allowMultipleAllocations") or False,
                 tuple(_counters(content, "consumesCounters", "counterSet")),
                 content.raw if each_its_own else spec.raw,
@@ -69,25 +71,25 @@ def reaches(owner: Mapping[str, Any], node: str, labels: Mapping[str, str]) -> b
     """Tell whether a node can use the devices of a slice's spec, or of a device that names nodes itself."""
     if owner.get("nodeName"):
         return bool(owner["nodeName"] == node)
-    return bool(owner.get("allNodes")) or any(
-        term_selects(term, node, labels) for term in (owner.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
-    )
+    terms = Reader(dict(owner), []).child_or_empty("nodeSelector").each("nodeSelectorTerms")
+    return bool(owner.get("allNodes")) or any(term_selects(term.raw, node, labels) for term in terms)
 
 
 def term_selects(term: Mapping[str, Any], node: str, labels: Mapping[str, str]) -> bool:
     """Tell whether a term of a node selector selects a node: all in it holds; an empty one selects none."""
-    fields, expressions = term.get("matchFields") or (), term.get("matchExpressions") or ()
+    reader = Reader(dict(term), [])
+    fields, expressions = list(reader.each("matchFields")), list(reader.each("matchExpressions"))
     return bool(fields or expressions) and (
         all(_holds(each, {_NAME: node}) for each in fields) and all(_holds(each, labels) for each in expressions)
     )
 
 
-def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, operator, values = requirement["key"], requirement["operator"], tuple(requirement.get("values") or ())
+def _holds(requirement: Reader, labels: Mapping[str, str]) -> bool:
+    key, operator, values = requirement.text("key"), requirement.text("operator"), requirement.texts("values")
     if operator not in ("Gt", "Lt"):
-        return LabelRequirement(key, operator, values).matches(labels)
+        return operator in _SETS and LabelRequirement(key, operator, values).matches(labels)
     try:
-        left, right = int(labels[key]), int(next(iter(values)))
+        left, right = [int(each.replace("_", "no digit")) for each in (labels[key], next(iter(values)))]
     except (KeyError, ValueError, StopIteration):
         return False
     return left > right if operator == "Gt" else left < right

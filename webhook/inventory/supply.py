@@ -324,26 +324,25 @@ def _selector_of(offer: Offer) -> str:
 def consumed(ask: Wish, device: StockDevice) -> list[Amount] | None:
     """Return how much of each capacity a request takes of a device; None if the device cannot give it to anyone."""
     wanted, found = dict(ask.capacity), []
-    for name, written in device.offer.capacity.items():
-        capacity = written if isinstance(written, dict) else {"value": written}
+    for name, capacity in device.offer.capacity.items():
         most = _number(capacity.get("value"))
-        amount = _taken(wanted.pop(name, None), most, capacity.get("requestPolicy") or {})
+        amount = _taken(wanted.pop(name, None), most, Reader(capacity, []).child_or_empty("requestPolicy"))
         if amount is None or amount > most:
             return None
         found.append((name, amount, most))
     return None if wanted else found
 
 
-def _taken(wanted: Fraction | None, all_of_it: Fraction, policy: Mapping[str, Any]) -> Fraction | None:
+def _taken(wanted: Fraction | None, all_of_it: Fraction, policy: Reader) -> Fraction | None:
     """Return the default or all of it if nothing is asked, else the next amount that is offered; None if none is."""
     if wanted is None:
-        return all_of_it if policy.get("default") is None else _number(policy["default"])
-    if values := policy.get("validValues"):
+        return _number(policy.raw["default"]) if policy.has("default") else all_of_it
+    if values := policy.list("validValues"):
         return min([each for value in values if (each := _number(value)) >= wanted], default=None)
-    limits = policy.get("validRange") or {}
+    limits = policy.child_or_empty("validRange").raw
     least, step, most = _number(limits.get("min")), _number(limits.get("step")), limits.get("max")
     amount = max(wanted, least)
-    if step:
+    if step > 0:
         amount = least + -(-(amount - least) // step) * step
     return None if most is not None and amount > _number(most) else amount
 

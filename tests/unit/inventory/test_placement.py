@@ -237,6 +237,23 @@ def test_pods_find_a_place_as_the_scheduler_would_find_it(row: Row) -> None:
     assert bool(row.said[2]) == bool(whys)
 
 
+@pytest.mark.parametrize(
+    "terms",
+    ["x", [None], [{"matchExpressions": [None]}], [{"matchExpressions": [{"key": "a"}]}],
+     [{"matchExpressions": [{"key": "number", "operator": "Gt", "values": ["5"]}]}]],
+)  # fmt: skip
+def test_node_selectors_of_a_dump_that_no_server_takes_select_nothing(terms: Any) -> None:
+    cluster = [GPU, pool("n1", 1), pool("net", 1, nodeSelector={"nodeSelectorTerms": terms}), *_n1(1)]
+    (result,) = told(cluster, nodes={"n1": {"number": "1_0"}})
+    assert result.none == 1
+
+
+@pytest.mark.parametrize("content", [{"attributes": {"m": None}}, {"capacity": {"m": None}}, {"capacity": {"m": "x"}}])
+def test_there_is_an_answer_for_devices_of_a_dump_that_no_server_takes(content: Json) -> None:
+    cluster = [GPU, pool("n1", 1), pool("n2", [device("x") | content]), *_n1(1, ask("r", "gpu", _model("a")))]
+    assert [len(each.pods) for each in told(cluster)] == [1]
+
+
 def test_the_last_pods_by_name_are_those_that_find_none() -> None:
     (result,) = told([GPU, pool("n1", 3), pool("n2", 2), *_n1(3)])
     assert [each.name for each in result.pending] == ["out-2"]
