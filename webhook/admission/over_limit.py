@@ -197,7 +197,7 @@ class TaintCheck:
             text = f"{subject} {first_names(hit.protected)} {verb} protected"
             yield LimitReason("protected", text, softens=True, waits=True)
         if self._evicts and self._settings.unknown_impact is Action.DENY:
-            yield from _not_counted(impact)
+            yield from _not_counted(impact, softens=self.limits.pending_pods is None)
 
     def _pending(self, inventory: Inventory, impact: Impact, places: Sequence[PodPlacement]) -> Iterator[LimitReason]:
         """Look at pods that would find no other device. The worker waits for none, so that cannot be softened."""
@@ -414,11 +414,12 @@ class _Over(NamedTuple):
     driver: str = ""
 
 
-def _not_counted(impact: Impact) -> Iterator[LimitReason]:
+def _not_counted(impact: Impact, *, softens: bool) -> Iterator[LimitReason]:
+    """Say what is unknown; `softens`: whether that of PodGroups may be softened, as no one asks for their places."""
     if impact.pod_groups:
         groups = counted(len(impact.pod_groups), "PodGroup")
         verb = "uses" if len(impact.pod_groups) == 1 else "use"
-        yield LimitReason("pod-groups", f"{groups} of unknown size {verb} such devices", softens=True)
+        yield LimitReason("pod-groups", f"{groups} of unknown size {verb} such devices", softens=softens)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         text = f"pool {driver}/{pool} is being published, so devices are not all counted"

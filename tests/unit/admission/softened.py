@@ -47,7 +47,9 @@ class Sent(NamedTuple):
 def softening(when: Softening = Softening.OVER, *, others: Any = None, **fields: Any) -> ImpactSettings:
     """An entry of the operator that softens at 3 pods, and one for all others; `fields` with the names of either."""
     own: dict[str, Any] = {
-        name: fields.pop(name) for name in ("pods", "claims", "devices", "namespaces", "taints") if name in fields
+        name: fields.pop(name)
+        for name in ("pods", "claims", "devices", "namespaces", "pending_pods", "taints")
+        if name in fields
     }
     given: dict[str, Any] = {"pods": 3, "soften": when, **own}
     entry = ImpactLimits(ACCOUNT, **given)

@@ -140,6 +140,13 @@ def test_other_reasons_soften_too(cluster: Any, settings: ImpactSettings, *, wai
     assert any("no pod is evicted before" in text for text in sent.judged.warnings) is waits
 
 
+def test_pods_of_a_group_are_not_softened_where_their_places_are_limited() -> None:
+    """The worker waits for no place, so that would be a way around the limit."""
+    cluster = inventory_of(pool_slice("gpu-0", pool="node-0"), claim("c", on(pool="node-0"), users=[group("pg")]))
+    sent = send(tainting(), cluster=cluster, impact=softening(pending_pods=0))
+    assert (sent.softened, sent.judged.allowed) == (False, False)
+
+
 def test_backdated_rule_gets_the_time_of_its_softening() -> None:
     sent = send(tainting(node(0), added=LONG_AGO))
     assert (sent.softened, sent.judged.allowed, sent.time) == (True, True, format_time(NOW))
