@@ -48,7 +48,7 @@ def decode_offers(spec: Reader) -> tuple[tuple[Offer, ...], Mapping[tuple[str, s
         offers.append(
             Offer(
                 device.text("name"),
-                {name: each.raw for name, each in content.entries("attributes")},
+                {name: each if isinstance(each, dict) else {} for name, each in content.map("attributes").items()},
                 {name: each if isinstance(each, dict) else {"value": each} for name, each in capacity.items()},
                 content.boolean("allowMultipleAllocations") or False,
                 tuple(_counters(content, "consumesCounters", "counterSet")),

@@ -177,6 +177,7 @@ class Supply:
     def published(self, identity: PoolId) -> _Published:
         """Return the devices of a pool. Raises NotKnownError where slices are kept without them."""
         if identity not in self._published:
+            self.look()
             pool = self._inventory.pools.get(identity)
             assert pool is not None
             self._published[identity] = self._read(identity, pool)
