@@ -414,6 +414,7 @@ def test_whatever_passes_by_break_glass_says_so_in_the_audit_log(new: Any, old: 
     decision = ask(new, old, sight=sight, impact=settings, groups=["others", CAREFUL])
     assert decision.allowed
     assert decision.annotations["impact"].endswith("break-glass")
+    assert (decision.assumed is None) is (sight is None), "it counts in the window like any other"
 
 
 def test_what_only_the_mode_lets_pass_is_not_put_down_to_break_glass() -> None:

@@ -11,6 +11,8 @@ from tests.builders import (
     make_claim,
     make_flat_request,
     make_request,
+    make_result,
+    make_status,
     make_template,
     make_toleration,
 )
@@ -113,6 +115,11 @@ UNALLOCATED = make_claim()
 
 def test_spec_is_no_matter_of_the_status() -> None:
     assert field_errors(make_claim([BROKEN]), copy.deepcopy(UNALLOCATED), status=True) == []
+
+
+def test_allocation_that_is_changed_is_told_in_the_words_of_the_server() -> None:
+    stored, new = (make_claim(status=make_status(make_result(each))) for each in ([make_toleration()], []))
+    assert field_errors(new, stored, status=True) == [f"status.allocation: {IMMUTABLE}"]
 
 
 TOLERATION = DeviceToleration("k", "Exists")

@@ -109,6 +109,10 @@ CONDITION = "status.conditions[0]"
             [f'{CONDITION}.status: Unsupported value: "true": supported values: "False", "True", "Unknown"'],
         ),
         "no generation": (make_condition(observedGeneration=None), []),
+        "a negative generation": (
+            make_condition(observedGeneration=-1),
+            [f"{CONDITION}.observedGeneration: Invalid value: -1: must be greater than or equal to zero"],
+        ),
         "a reason of 1 KiB": (make_condition(reason="R" * 1024), []),
         "a long message, in bytes": (
             make_condition(message="m" * 32_767 + "ü"),

@@ -70,6 +70,11 @@ def test_what_is_told_of_a_slice_with_too_many_devices(minor: int, errors: list[
     assert field_errors(manifest, minor=minor) == ["spec.devices: Too many: 65: must have at most 64 items", *errors]
 
 
+def test_what_an_update_may_not_change_is_told_in_the_words_of_the_server() -> None:
+    new = make_slice(driver="other.example.com")
+    assert field_errors(new, make_slice()) == ['spec.driver: Invalid value: "other.example.com": field is immutable']
+
+
 BROKEN = make_taint(key="-", effect="Evict")
 BOTH = ("[0].taints[0].key", "[0].taints[0].effect")
 

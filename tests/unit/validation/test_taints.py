@@ -78,6 +78,11 @@ def test_toleration_of_a_claim(toleration: Any, errors: list[str]) -> None:
     assert field_errors(make_claim([toleration])) == errors
 
 
+def test_hand_written_checks_name_the_normalized_path() -> None:
+    claim = make_claim([make_toleration(operator="Equal", value="-")], version="v1beta1")
+    assert field_errors(claim) == [f'{AT}.value: Invalid value: "-": {BAD_VALUE}']
+
+
 @table(
     "taint, fine",
     {
