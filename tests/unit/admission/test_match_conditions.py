@@ -179,6 +179,16 @@ def _has_content(value: Any) -> bool:
     return isinstance(value, list) and any(_has_content(each) for each in value)
 
 
+def test_no_other_object_waits_for_us() -> None:
+    """Pods, nodes, leases and whatever else there is go on while nobody listens."""
+    assert {(each.group, each.resource) for each in REGISTERED} == {
+        ("", "configmaps"),
+        ("devicetaint.io", "resourceslicepatches"),
+        *(("resource.k8s.io", each) for each in ("devicetaintrules", "resourceslices")),
+        *(("resource.k8s.io", each) for each in ("resourceclaims", "resourceclaimtemplates")),
+    }
+
+
 @every_kind
 def test_what_the_code_would_judge_is_sent_to_it_when_it_is_created(kind: GroupVersionKind) -> None:
     assert list(unheard((stored(each), None) for each in CORPUS[kind])) == []
