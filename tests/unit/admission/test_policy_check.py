@@ -385,6 +385,12 @@ def test_candidate_tells_what_it_would_change_and_changes_nothing() -> None:
     assert [(each.path, each.rule, each.change) for each in decision.differences] == [(PATH, "no-xid", "denied")]
 
 
+def test_candidate_without_rules_lets_through_what_is_refused_now() -> None:
+    decision = judged(make_claim([XID]), NO_XID, candidate=[])
+    assert not decision.allowed
+    assert [(each.rule, each.change) for each in decision.differences] == [("no-xid", "allowed")]
+
+
 def test_exception_that_ends_soon_is_told_once_a_toleration() -> None:
     rules = [NO_XID, make_entry("no-gpus", "deny", {"drivers": [DRIVER]})]
     soon = make_exception("until-friday", ["no-xid", "no-gpus"], expiresAt="2026-06-05T00:00:00Z")
