@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,18 @@ def test_taint_that_has_lasted_becomes_a_rule_and_the_rule_goes_after_the_quiet_
     assert cluster.tries == ["create gpu-0", "change gpu-0", "delete gpu-0"]
     for verb in ("create", "update", "delete"):
         assert cluster.number("patch_rule_writes_total", verb=verb, result="done") == 1
+
+
+def test_it_looks_again_by_itself_when_a_taint_will_have_lasted() -> None:
+    cluster = ReactingCluster(make_reaction(for_seconds=300.0))
+    cluster.publish(since=299.9)
+
+    def time_passes() -> None:
+        assert cluster.tries == []
+        cluster.now += timedelta(seconds=1)  # and nothing reports it
+
+    play(cluster, time_passes)
+    assert cluster.closed == ["gpu-0"]
 
 
 def test_policy_decides_at_once() -> None:
