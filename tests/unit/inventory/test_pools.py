@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tests.unit.inventory.values import DRIVER, NOW, POOL, inventory_of, pool_slice, taint
+from tests.unit.inventory.values import DRIVER, NOW, POOL, inventory_of, pool_slice, taint, taints_on
 from webhook.api.slices import Device, SliceTaint
 from webhook.inventory.pools import Pool
 
@@ -50,6 +50,13 @@ def test_only_no_execute_is_evicting() -> None:
     found = inventory.pools.get((DRIVER, POOL))
     assert found is not None
     assert found.evicting == {"gpu-0": (A,)}
+
+
+def test_taints_beside_devices_come_by_slice_name_whoever_came_first() -> None:
+    first = pool_slice("gpu-0", name="a", count=2, beside=[SliceTaint("gpu-0", A)])
+    second = pool_slice(name="b", count=2, beside=[SliceTaint("gpu-0", B)])
+    for order in ((first, second), (second, first)):
+        assert taints_on(inventory_of(*order), DRIVER, POOL, "gpu-0") == (A, B)
 
 
 def test_taint_beside_devices_evicts_and_closes_like_their_own() -> None:

@@ -64,6 +64,15 @@ def test_changed_slice_costs_a_look_at_its_own_devices() -> None:
     assert many <= few + 10
 
 
+def test_slice_with_the_same_devices_is_matched_with_nothing() -> None:
+    index = fleet(3, 6)
+    index.take_changed()
+    index.take_changed_pools()
+    index.apply_slice(None, numbered(0, 1, 2, pool="p0", generation=2))
+    assert drained(index) == 1
+    assert (index.take_changed(), index.take_changed_pools()) == (set(), set())
+
+
 def test_only_pools_that_a_filter_names_are_matched() -> None:
     slices = [numbered(0, 1, pool=f"p{at}") for at in range(3)]
     index = index_of(slices, patch_of("x", cel=["n > 0"], pool="p1", taints=[TAINT]))
