@@ -29,10 +29,10 @@ def test_what_cannot_be_judged_is_every_device(selector: Any, expected: DeviceNa
 
 
 def test_nothing_holds_what_another_driver_alone_could_have() -> None:
-    pools = inventory_of(pool_slice("gpu-0")).pools
     other = DeviceNames("other.example.com")
+    pools = inventory_of(pool_slice("gpu-0"), pool_slice("nic-0", name="nic", driver="other.example.com")).pools
     assert [Extent([]).holds_all(each, pools, DRIVER) for each in (other, ANYWHERE)] == [True, False]
-    assert [Extent([DeviceNames(DRIVER)]).holds_all(ANYWHERE, pools, each) for each in (None, DRIVER)] == [True, True]
+    assert [Extent([DeviceNames(DRIVER)]).holds_all(ANYWHERE, pools, each) for each in (None, DRIVER)] == [False, True]
 
 
 def test_check_comes_before_the_first_pool() -> None:
