@@ -84,7 +84,7 @@ class PodPlacement(msgspec.Struct, frozen=True):
 
     Pods of a shape are alike, so which of them find none is a choice: it is the last of `pods`.
     `never`: those that find none would find none if no one else used devices. `free`: how many devices are left for
-    the first request.
+    the first request; None unless some find none.
     """
 
     shape: PodShape
@@ -93,7 +93,7 @@ class PodPlacement(msgspec.Struct, frozen=True):
     none: int
     why: str = ""
     never: bool = False
-    free: int = 0
+    free: int | None = None
 
     @property
     def unknown(self) -> int:

@@ -158,7 +158,7 @@ class ShownPlaces(_Shown, frozen=True):
     """
 
     needs: str
-    free: int
+    free: int | None
     pods: int
     found: int
     none: int
