@@ -24,10 +24,19 @@ from tests.properties.strategies import right_keys, right_taints, toleration_lis
 from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
+from webhook.api.offers import BESIDE_DEVICES
 from webhook.api.pods import GANG, HOLD, MIRROR
 from webhook.api.slices import decode_slice
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
+from webhook.cluster.cache.decoders import (
+    AskingClaimWire,
+    ClaimWire,
+    ClassedClaimWire,
+    RuleWire,
+    SliceWire,
+    WholeSliceWire,
+)
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
+from webhook.files.manifests import with_demand
 from webhook.inventory.pools import Pool, Pools
 from webhook.patches.published import published_devices
 
@@ -209,6 +218,8 @@ def test_claims_with_their_classes(version: str, metadata: Json, wanted: list[tu
     assert exactly == [(name, device_class) for name, device_class, _, exact in wanted if exact]
     again = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimWire).to_value()
     assert again.requests is value.requests
+    asking = msgspec.json.decode(json.dumps(manifest).encode(), type=AskingClaimWire).to_value()
+    assert asking == with_demand(value, manifest)
 
 
 @given(_slice_specs(), _metadata)
@@ -227,7 +238,9 @@ def test_whole_slices_are_the_same_with_their_devices_as_bytes(
 ) -> None:
     manifest = _slice(*spec, metadata, version)
     value = msgspec.json.decode(json.dumps(manifest).encode(), type=WholeSliceWire).to_value()
-    assert structs.replace(value, raw_devices=None) == kept(manifest)
+    assert structs.replace(value, raw_devices=None, beside_devices={}) == kept(manifest)
+    beside = {name: manifest["spec"][name] for name in BESIDE_DEVICES if name in manifest["spec"]}
+    assert (json.loads(value.beside_devices) if isinstance(value.beside_devices, bytes) else {}) == beside
     devices = manifest["spec"].get("devices")
     assert value.raw_devices is None or isinstance(value.raw_devices, bytes)
     assert (None if value.raw_devices is None else json.loads(value.raw_devices)) == devices
