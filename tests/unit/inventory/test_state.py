@@ -140,6 +140,7 @@ def test_members_of_a_pod_group_are_known_with_and_without_claims() -> None:
 
 
 def test_taints_of_slices_come_first_and_all_rules_count_though_they_repeat() -> None:
+    """Source: `semantics.md` K-1 to K-4, E-6."""
     own = taint("NoSchedule", key="own")
     inventory = inventory_of(
         rule("z", key="z"),
