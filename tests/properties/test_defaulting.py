@@ -144,7 +144,8 @@ def _defaulted(manifest: Any) -> Any:
         _default_taints([spec["taint"]])
     elif kind == "ResourceSlice":
         for device in spec.get("devices") or ():
-            content = (device or {}).get("basic") or device or {}
+            basic = (device or {}).get("basic")
+            content = device or {} if basic is None else basic
             _default_taints(content.get("taints") or ())
         spec["taints"] = [entry or {} for entry in spec.get("taints") or ()]
         for entry in spec["taints"]:
