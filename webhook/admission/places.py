@@ -13,7 +13,7 @@ from webhook.admission.context import AdmissionContext
 from webhook.api.claims import ResourceClaim
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.impact import Impact
-from webhook.inventory.placement import PodPlacement, PodShape, Seeker, freed_claims, placements
+from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, placements
 from webhook.inventory.pools import Check, in_steps
 from webhook.inventory.state import Inventory
 from webhook.inventory.supply import NotKnownError, Supply
@@ -37,27 +37,23 @@ def places_of(
     OutOfTime.
     """
     if len(impact.pods) > _MOST_PODS:
-        return _not_known(len(impact.pods), f"more than {_MOST_PODS} pods are too many to place")
+        nameless = [Seeker("", "", ())] * len(impact.pods)
+        return (PodPlacement.not_known(nameless, f"more than {_MOST_PODS} pods are too many to place"),)
     assumed = [(DeviceNames.of(rule.selector, inventory.servers), rule.taint) for rule in context.assumed]
     seekers = list(_seekers(inventory, impact, partial(context.budget.check, "places")))
-    used = {f"{claim.meta.namespace}/{claim.meta.name}" for each in seekers for claim in each.claims}
     try:
         supply = Supply(
             inventory,
             classes=None if context.patches.unknown else context.patches.classes or None,
             nodes=None,
-            freed=freed_claims(inventory, impact.pods, used),
+            freed=freed_claims(seekers, impact.pods),
             taints=[*assumed, *taints],
             without=without,
             go_on=context.budget.lasting(_SECONDS),
         )
     except NotKnownError as error:
-        return _not_known(len(seekers), str(error))
+        return (PodPlacement.not_known(seekers, str(error)),)
     return placements(inventory, seekers, supply)
-
-
-def _not_known(pods: int, why: str) -> tuple[PodPlacement, ...]:
-    return (PodPlacement(PodShape((), "", 0), (Seeker("", "", ()),) * pods, 0, 0, why),)
 
 
 def _seekers(inventory: Inventory, impact: Impact, check: Check) -> Iterable[Seeker]:

@@ -86,13 +86,13 @@ class Constraint(NamedTuple):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a claim asks for: of each request the alternatives, in order. `unknown` names what is not known here."""
+    """The requests of a claim, each with its alternatives in order. `unknown` names fields that are not known here."""
 
     requests: tuple[tuple[Wish, ...], ...] = ()
     constraints: tuple[Constraint, ...] = ()
     unknown: str = ""
     admin: bool = False
-    """Whether it has any devices by admin access."""
+    """Whether it asks for admin access to any device."""
 
     def ask_of(self, name: str) -> Wish | None:
         """Return what a result of an allocation was asked for by."""
@@ -136,7 +136,7 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     controller_uid: str = ""
     pod_group: str = ""
     demand: Demand | None = None
-    """What it asks for; None where that is not kept."""
+    """Its requests and constraints; None where they are not kept."""
 
 
 class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""What a slice offers, as the scheduler reads it: devices with counters and capacity, and which nodes can use them.
+"""Devices as the scheduler reads them in a slice: with counters and capacity, and which nodes can use them.
 
 Reviews need none of it, and inventories keep it only where someone asks where evicted pods would go.
 Source: resource.k8s.io/v1 ResourceSliceSpec; core/v1 NodeSelector.

@@ -54,7 +54,7 @@ from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.config.texts import as_lifetime
 from webhook.eviction.conditions import ConditionReason
 from webhook.files.report import visible
-from webhook.inventory.state import claim_keys, is_pod, key_of
+from webhook.inventory.state import claim_keys, is_pod
 from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Drain(msgspec.Struct):
     rules: list[str] = []
     """The names of those that were written."""
     waiting: list[DeviceAddress] = []
-    """What is closed, but from where no pod is evicted yet."""
+    """Addresses that are closed, and from which no pod is evicted yet."""
     waits: list[str] = []
     """Which pods wait for a place, and at last how to go ahead."""
     closed: list[DeviceAddress] = []
@@ -273,19 +273,21 @@ class Drain(msgspec.Struct):
             if pod.uses_claims and not (pod.owner and pod.owner.kind == DAEMON_SET)
         }
         keys = [inventory.usage.claims_on(*names) for names, _ in taints]
-        users = [pods.keys() & {user.uid for key in each for user in claims[key].reserved_for} for each in keys]
+        hits = [pods.keys() & {user.uid for key in each for user in claims[key].reserved_for} for each in keys]
+        users = dict(zip(self.closed, hits, strict=True))
         going = {pod.meta.uid for pod in inventory.pods.values() if not pod.node_name} & pods.keys()
-        going.update(*[hit for each, hit in zip(self.closed, users, strict=True) if each not in self.waiting])
+        going.update(*[hit for each, hit in users.items() if each not in self.waiting])
         ready, self.waits = list[WantedRule](), []
-        for address, hit in zip(self.closed, users, strict=True):
-            uids, names = going | hit, {f"{pods[uid].namespace}/{pods[uid].name}" for uid in hit}
-            freed = freed_claims(inventory, uids, [key_of(claim.meta) for uid in uids for claim in pods[uid].claims])
+        for address in self.waiting:
+            uids = going | users[address]
+            names = {f"{pods[uid].namespace}/{pods[uid].name}" for uid in users[address]}
+            freed = freed_claims(seekers := [pods[uid] for uid in uids], uids)
             supply = Supply(inventory, classes=read.classes, nodes=read.nodes, freed=freed, taints=taints)
-            found = placements(inventory, [pods[uid] for uid in uids], supply) if address in self.waiting else ()
+            found = placements(inventory, seekers, supply)
             places = [each for each in found if names.intersection(f"{pod.namespace}/{pod.name}" for pod in each.pods)]
             if why := "; ".join(places_figures(Impact(places=tuple(places)))):
                 self.waits.append(f"{address} waits with {', '.join(sorted(names))}: {why}")
-            elif address in self.waiting:
+            else:
                 ready.append(WantedRule(address, self.taint))
                 going = uids
         if self.waits:

@@ -95,6 +95,11 @@ class PodPlacement(msgspec.Struct, frozen=True):
     never: bool = False
     free: int | None = None
 
+    @classmethod
+    def not_known(cls, pods: Iterable[Seeker], why: str) -> PodPlacement:
+        """Make one of pods of any shapes, of which nothing is known."""
+        return cls(PodShape((), "", 0), tuple(pods), 0, 0, why)
+
     @property
     def unknown(self) -> int:
         """For how many it is not known; `why` says why."""
@@ -106,11 +111,10 @@ class PodPlacement(msgspec.Struct, frozen=True):
         return self.pods[len(self.pods) - self.none :]
 
 
-def freed_claims(inventory: Inventory, uids: AbstractSet[str], claims: Iterable[str]) -> frozenset[str]:
-    """Return the claims, by `namespace/name`, that no one uses once the pods with these uids are gone."""
-    return frozenset(
-        key for key in claims if all(consumer.uid in uids for consumer in inventory.claims[key].reserved_for)
-    )
+def freed_claims(seekers: Iterable[Seeker], uids: AbstractSet[str]) -> frozenset[str]:
+    """Return the claims of pods, by `namespace/name`, that no one uses once the pods with these uids are gone."""
+    claims = [claim for each in seekers for claim in each.claims]
+    return frozenset(key_of(each.meta) for each in claims if all(user.uid in uids for user in each.reserved_for))
 
 
 def placements(inventory: Inventory, seekers: Iterable[Seeker], supply: Supply) -> tuple[PodPlacement, ...]:
@@ -123,7 +127,7 @@ def placements(inventory: Inventory, seekers: Iterable[Seeker], supply: Supply) 
     try:
         return _placements(inventory, seekers, supply)
     except NotKnownError as error:
-        return (PodPlacement(PodShape((), "", 0), tuple(seekers), 0, 0, str(error)),)
+        return (PodPlacement.not_known(seekers, str(error)),)
 
 
 def _placements(inventory: Inventory, seekers: Sequence[Seeker], supply: Supply) -> tuple[PodPlacement, ...]:

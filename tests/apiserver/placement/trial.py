@@ -22,7 +22,6 @@ from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, placements
-from webhook.inventory.state import key_of
 from webhook.inventory.supply import Supply
 from webhook.inventory.targets import DeviceNames
 
@@ -183,7 +182,7 @@ class Trials:
         return self._client.get(PODS, labelSelector=LABEL).items
 
     def _settle(self, gone: Mapping[Pod, int], known: frozenset[str] = frozenset()) -> list[Json]:
-        """Wait until nobody is to be scheduled and nothing changes, and all that are gone have come back.
+        """Wait until no pod is left to schedule, nothing changes, and all pods that are gone have come back.
 
         Pods that are evicted again and again are not waited for.
         """
@@ -275,15 +274,14 @@ def predict(
     for rule in rules if not cluster.deleted else ():
         gone |= impact_of(inventory, rule.selector, Taint.of_rule(rule, in_tree=True), now).pods
     pods = [pod for pod in inventory.pods.values() if pod.meta.uid in gone]
-    claims = {key_of(claim.meta) for pod in pods for claim in inventory.claims_of(pod)}
+    seekers = [Seeker.of(pod, inventory.claims_of(pod)) for pod in pods]
     supply = Supply(
         inventory,
         classes=stock.classes,
         nodes=stock.nodes,
-        freed=freed_claims(inventory, gone, claims),
+        freed=freed_claims(seekers, gone),
         taints=[(DeviceNames.of(rule.selector, inventory.servers), rule.taint) for rule in rules],
     )
-    seekers = [Seeker.of(pod, inventory.claims_of(pod)) for pod in pods]
     return frozenset(gone), placements(inventory, seekers, supply)
 
 

@@ -10,7 +10,6 @@ from webhook.files.manifests import Stock
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, placements
-from webhook.inventory.state import key_of
 from webhook.inventory.supply import Supply
 from webhook.inventory.targets import DeviceNames
 
@@ -131,14 +130,13 @@ def told(
     assert not stock.malformed
     inventory = stock.inventory
     pods = [pod for name, pod in inventory.pods.items() if name.startswith(f"ns/{out}")]
-    gone = {pod.meta.uid for pod in pods}
-    claims = {key_of(claim.meta) for pod in pods for claim in inventory.claims_of(pod)}
+    seekers = [Seeker.of(pod, inventory.claims_of(pod)) for pod in pods]
     supply = Supply(
         inventory,
         classes=stock.classes if classes_known else None,
         nodes=nodes,
-        freed=freed_claims(inventory, gone, claims),
+        freed=freed_claims(seekers, {pod.meta.uid for pod in pods}),
         taints=[(tainted or DeviceNames(DRIVER, TAINTED, None), TAINT)],
         go_on=go_on,
     )
-    return placements(inventory, [Seeker.of(pod, inventory.claims_of(pod)) for pod in pods], supply)
+    return placements(inventory, seekers, supply)

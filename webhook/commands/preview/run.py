@@ -320,12 +320,11 @@ class _Previews:
             else Seeker.of(each.pod, self._inventory.claims_of(each.pod))
             for each in pods
         ]
-        used = [key_of(claim.meta) for each in seekers for claim in each.claims]
         supply = Supply(
             self._inventory,
             classes=source.classes or None,
             nodes=source.nodes,
-            freed=freed_claims(self._inventory, {each.uid for each in pods}, used),
+            freed=freed_claims(seekers, {each.uid for each in pods}),
             taints=taints,
             without=rule,
         )
