@@ -129,7 +129,7 @@ class FieldError:
     """One thing that is wrong with one field.
 
     `declarative` marks checks that the API server makes before it converts the object: it reports them at the
-    path as written (V-5). `documented` marks checks of the source documents that released servers do not make.
+    path as written (V-5).
     """
 
     type: ErrorType
@@ -137,7 +137,6 @@ class FieldError:
     bad_value: JSON = None
     detail: str = ""
     declarative: bool = False
-    documented: bool = False
 
     @property
     def field(self) -> str:

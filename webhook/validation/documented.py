@@ -53,14 +53,14 @@ def documented_request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -
     """The tolerations of all requests and alternatives. `spec` is SPEC or TEMPLATE_SPEC."""
     for path, tolerations in toleration_lists(spec, requests):
         for error in _toleration_list_errors(path, tolerations):
-            yield replace(error, documented=True, declarative=True)  # reported at the path as written
+            yield replace(error, declarative=True)  # reported at the path as written
 
 
 def crowded_list_error(path: Path, count: int) -> FieldError:
     """A list of more than TOLERATIONS_MAX tolerations (L-8)."""
     error = too_many(path, count, TOLERATIONS_MAX)
     way_out = 'operator "Exists" without value covers all values of a key'
-    return replace(error, detail=f"{error.detail}; {way_out}", documented=True, declarative=True)
+    return replace(error, detail=f"{error.detail}; {way_out}", declarative=True)
 
 
 def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[FieldError]:
@@ -82,8 +82,7 @@ def documented_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None) ->
     for name, errors in _ANNOTATION_RULES.items():
         text = annotations.get(name)
         if text is not None and text != before.get(name):
-            for error in errors(ANNOTATIONS.key(name), text):
-                yield replace(error, documented=True)
+            yield from errors(ANNOTATIONS.key(name), text)
 
 
 def _data_annotation(path: Path, text: str) -> Iterator[FieldError]:
