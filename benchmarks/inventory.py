@@ -22,14 +22,17 @@ from uuid import UUID
 from msgspec import structs
 
 from benchmarks.tables import table
-from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
+from webhook.api.claims import AllocationResult, Consumer, Demand, ResourceClaim, Wish
 from webhook.api.meta import ObjectMeta
-from webhook.api.rules import DeviceSelector
-from webhook.api.slices import Device, ResourceSlice
+from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.slices import Device, DeviceClassSelectors, ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.placement import Seeker, placements
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
+from webhook.inventory.supply import Supply
+from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +47,8 @@ POOLS: Final = 2000
 DEVICES_A_POOL: Final = 50
 NAMESPACES: Final = 100
 CHANGES: Final = 10_000
+CLASS: Final = "gpu"
+CLASSES: Final = {CLASS: DeviceClassSelectors(CLASS, (CELSelector(f'device.driver == "{DRIVER}"'),))}
 _MIB: Final = 2**20
 
 TOLERATIONS: Final = (
@@ -141,6 +146,26 @@ def ask(inventory: Inventory, selector: DeviceSelector) -> None:
     impact_of(inventory, selector, TAINT, NOW)
 
 
+def asking(pools: int, free: int) -> Iterator[ResourceClaim]:
+    """Claims that say what they ask for; the last `free` devices of each pool have none."""
+    demand = Demand(((Wish("gpu", CLASS),),))
+    for number, claim in enumerate(claims(pools)):
+        if number // pools < DEVICES_A_POOL - free:
+            yield structs.replace(claim, demand=demand, controller_uid=_uid(2 * number + 1))
+
+
+def place(inventory: Inventory, selector: DeviceSelector) -> None:
+    """Where the pods of these devices would go, as the guard asks under a limit `pendingPods`."""
+    impact = impact_of(inventory, selector, TAINT, NOW)
+    found = [inventory.claims[key] for key in impact.claims]
+    seekers = [Seeker(each.meta.namespace, each.reserved_for[0].name, (each,)) for each in found]
+    taints = [(DeviceNames.of(selector), TAINT.taint)]
+    freed = frozenset(impact.claims)
+    supply = Supply(inventory, classes=CLASSES, nodes=None, freed=freed, taints=taints)
+    if any(each.unknown for each in placements(inventory, seekers, supply)):
+        raise AssertionError("not known, so it is not the question that was to be timed")
+
+
 def change(inventory: Inventory) -> None:
     """Claims that are let go and taken again, as a watch tells it."""
     for claim in list(islice(inventory.claims.values(), CHANGES // 2)):
@@ -169,6 +194,15 @@ class Times:
         for question in QUESTIONS:
             self._add(question.title, partial(ask, inventory, question.selector), question.floor_ms)
         self._add(f"{CHANGES:,} changes of claims", partial(change, inventory))
+        for free, title in ((0, "none is free"), (10, "a fifth is free")):
+            inventory = Inventory()
+            apply(inventory, [structs.replace(each, node_name=each.pool) for each in slices(self._pools)])
+            apply(inventory, asking(self._pools, free))
+            for what, selector in (
+                ("the pods of one pool", DeviceSelector(DRIVER, "node-7")),
+                (f"{self._pools:,} pods, one in each pool", DeviceSelector(device="gpu-3")),
+            ):
+                self._add(f"places for {what}, {title}", partial(place, inventory, selector), 100)
         for sorts in (1_000, self._pools * DEVICES_A_POOL):
             inventory = Inventory()
             apply(inventory, claims(self._pools, sorts))
