@@ -58,12 +58,15 @@ def _populate(client: Client) -> None:
     spec = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].place == 1'}}]}
     manifest = {"apiVersion": f"{GROUP}/v1", "kind": "DeviceClass", "metadata": {"name": "spare"}, "spec": spec}
     _ = client.create(CLASSES, manifest).object
+    manifest = {"apiVersion": f"{GROUP}/v1", "kind": "DeviceClass", "metadata": {"name": "any"}, "spec": {}}
+    _ = client.create(CLASSES, manifest).object
     if not client.get(path("v1", "namespaces", name=NAMESPACE)).ok:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         _ = client.create(path("v1", "namespaces"), manifest).object
     for number in range(NODES):
         _ = client.create(SLICES, _slice(number)).object
-        _ = client.create(CLAIMS, claim_of("gpu", name=f"c-{number}")).object
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": f"pod-{number}", "uid": f"uid-{number}", "controller": True}
+        _ = client.create(CLAIMS, claim_of("any", name=f"c-{number}", ownerReferences=[owner])).object
         allocate(client, CLAIMS, f"c-{number}", driver=DRIVER, pool=f"node-{number}", device="gpu-0")
 
 
@@ -200,6 +203,29 @@ def test_many_small_patches_are_one_large_one(guarded: Stage) -> None:
     assert "with all other taints of the last 10 min it hits 6 pods, and the limit is 5 pods" in sixth.message
     rule = of(guarded).create(RULES, make_rule(None, node(6)))
     assert "it hits 6 pods" in rule.message, "rules count with them"
+
+
+def test_taint_passes_while_the_evicted_pods_find_other_devices(guarded: Stage) -> None:
+    dana, everywhere = of(guarded), {"driver": DRIVER}
+    none = f"{NODES} of {NODES} pods find no other device: {NODES} need any, 0 free, and the limit is 0 such pods"
+    guarded.use(make_policy(impact={"limits": [{"pendingPods": 0}]}))
+    try:
+        for collection, make in ((RULES, partial(make_rule, None)), (COLLECTION, make_patch)):
+            # Past its tenth of a second the answer is that it is not known.
+            wait_until(partial(_passes, dana, collection, make(node(0))), "11 devices are free")
+            wait_until(partial(_says, dana, collection, make(everywhere), none), none)
+        confirmed = make_patch(everywhere, text=text_in(dana.create(COLLECTION, make_patch(everywhere))))
+        wait_until(partial(_passes, dana, COLLECTION, confirmed), "it was confirmed")
+    finally:
+        guarded.use(POLICY)
+
+
+def _passes(client: Client, collection: str, obj: Json) -> bool:
+    return client.create(collection, obj, dry_run=True).ok
+
+
+def _says(client: Client, collection: str, obj: Json, words: str) -> bool:
+    return words in client.create(collection, obj, dry_run=True).message
 
 
 # --- soften ----------------------------------------------------------------------------------------
