@@ -2,7 +2,7 @@
 
 Attributes and capacity are most of a slice, and no review needs them: they stay in their place in the object as text, a
 `msgspec.Raw`, so one decoder makes the same value of both (ADR 29).
-Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6.
+Source: KEP-4381, KEP-5055; `semantics.md` S-*; `seeds.md` N-1, N-2, N-4 to N-6.
 """
 
 from __future__ import annotations

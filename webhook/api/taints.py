@@ -1,4 +1,4 @@
-"""DeviceTaint and DeviceToleration. Source: KEP-5055; `semantics.md` T-*, L-*, N-7 to N-12."""
+"""DeviceTaint and DeviceToleration. Source: KEP-5055; `semantics.md` T-*, L-*; `seeds.md` N-7 to N-12."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rates, waits and clocks: what needs no event loop.
 
-Token buckets are as in client-go's util/flowcontrol; `semantics.md` N-13 and N-18.
+Token buckets are as in client-go's util/flowcontrol; `seeds.md` N-13 and N-18.
 """
 
 from __future__ import annotations

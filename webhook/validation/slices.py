@@ -1,6 +1,6 @@
 """Field rules of the taints in a ResourceSlice.
 
-Source: `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5, V-3, P-20, P-21.
+Source: `semantics.md` S-*, T-13, V-3; `seeds.md` N-1, N-2, N-4, N-5, P-20, P-21.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Field rules of DeviceTaint and DeviceToleration. `semantics.md` T-*, L-*, N-9 to N-11."""
+"""Field rules of DeviceTaint and DeviceToleration. `semantics.md` T-*, L-*; `seeds.md` N-9 to N-11."""
 
 from __future__ import annotations
 
