@@ -11,14 +11,14 @@ from webhook.admission.context import AdmissionContext
 from webhook.api.field import JSON
 from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
-from webhook.commands.shared.entries import meta, text, unreadable_row
+from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey, ReviewTerms, review_manifest
 from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
 from webhook.files import STDIN
-from webhook.files.manifests import Dump
+from webhook.files.manifests import Dump, meta, text
 from webhook.files.read import File, read, shown
 from webhook.files.report import FORMATS, Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge

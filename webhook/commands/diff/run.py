@@ -22,14 +22,14 @@ from webhook.api.field import JSON, Finding, Severity
 from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.diff.command import LIVE
-from webhook.commands.shared.entries import meta, text, unreadable_row
+from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import credentials_of, known_names, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
-from webhook.files.manifests import CLAIMS, Dump, Stock
+from webhook.files.manifests import CLAIMS, Dump, Stock, meta, text
 from webhook.files.read import Manifest, read
 from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE

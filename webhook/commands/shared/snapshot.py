@@ -19,10 +19,9 @@ from webhook.cluster.client.credentials import Credentials, KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, find, list_pages, listed
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
-from webhook.files.manifests import PatchingObject, Stock, labels_of
+from webhook.files.manifests import PatchingObject, Stock, labels_of, meta, text
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Inventory, InventoryObject

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from webhook.api.field import Finding, Path, Severity
-from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
+from webhook.commands.shared.entries import duplicate_entries, entries_of, unreadable_row
 from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_others, use_color
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
@@ -20,6 +20,7 @@ from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_pattern, own_namespace
 from webhook.files import STDIN
+from webhook.files.manifests import text
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import FORMATS, STRUCTURED, Entry, Level, Result
 from webhook.files.spots import find

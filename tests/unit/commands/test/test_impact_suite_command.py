@@ -349,6 +349,10 @@ WRONG = {
         {"inventory": {"objects": [{"apiVersion": "v1", "kind": "Secret"}]}},
         's.yaml:\\d+:\\d+: error: inventory.objects\\[0\\].kind: Unsupported value: "Secret": supported values: "Dev',
     ),
+    "an object without a version": (
+        {"inventory": {"objects": [{"kind": "Pod"}]}},
+        r"s.yaml:\d+:\d+: error: inventory.objects\[0\].apiVersion: Required value",
+    ),
     "a wrong type in an object": (
         {"inventory": {"objects": [*CLUSTER, MISTYPED]}},
         r"s.yaml:\d+:\d+: error: inventory.objects\[8\].spec.driver: Invalid value: 3",
