@@ -29,7 +29,7 @@ from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, entries_of, unreadable_row, with_entries
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, mistaken_kind
-from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
@@ -322,7 +322,7 @@ def _rendered(report: Report, options: argparse.Namespace, dump: Dump, target: R
             namespaces = dump.namespaces if options.namespace is None else (options.namespace,)
             return json_list(open_reports(report, namespaces, dump.terminating))
         case _:
-            return renderer_of("audit").render(target.format, report)
+            return render("audit", target.format, report)
 
 
 def _grouped(report: Report) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey, ReviewTerms, review_manifest
-from webhook.commands.shared.output import add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import add_reports, render, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
 from webhook.files import STDIN
@@ -56,10 +56,10 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         report.add(Row(", ".join(map(shown, options.old)), local=len(options.old) == 1, entries=(told,)))
     allow_empty = options.allow_empty or options.skip_others or not options.files
     flags.refuse_empty(report, "check", allow_empty=allow_empty, skips_others=True)
-    renderer, color = renderer_of("check"), flags.use_color(options.color)
+    color = flags.use_color(options.color)
     return write_reports(
         options.output,
-        lambda target: renderer.render(target.format, report, color=target.shown and color),
+        lambda target: render("check", target.format, report, color=target.shown and color),
         report.exit_code,
     )
 

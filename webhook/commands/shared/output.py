@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from webhook.config.command_line import CommandLine
-    from webhook.files.ci_formats import Renderer
+    from webhook.files.report import Report
 
 _FAILED: Final = 2
 _STEERING: Final = re.compile(
@@ -153,10 +153,10 @@ def _written(file: str, content: str) -> bool:
     return True
 
 
-def renderer_of(verb: str) -> Renderer:
-    """Print reports of the verb, with the texts of the warning codes where a format has room for them."""
+def render(verb: str, output: str, report: Report, *, color: bool = False) -> str:
+    """Return a report of the verb, with the texts of the warning codes where a format has room for them."""
     # Late: most verbs print no report.
-    from webhook.commands.shared.codes import code_texts  # noqa: PLC0415
-    from webhook.files.ci_formats import Renderer  # noqa: PLC0415
+    from webhook.commands.shared.codes import codes  # noqa: PLC0415
+    from webhook.files.ci_formats import rendered  # noqa: PLC0415
 
-    return Renderer(verb, code_texts)
+    return rendered(verb, output, report, codes, color=color)

@@ -13,7 +13,7 @@ from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, unreadable_row
 from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_others, use_color
 from webhook.commands.shared.main import main_of
-from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
 from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.results import Results, as_report, as_text, as_values
 from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
@@ -51,7 +51,7 @@ def _rendered(results: Results, options: argparse.Namespace, target: ReportTarge
         return as_text(results, color=target.shown and use_color(options.color), verbose=options.verbose)
     if target.format in STRUCTURED:
         return STRUCTURED[target.format](as_values(results))
-    return renderer_of("test").render(target.format, as_report(results, messages=target.format == "junit"))
+    return render("test", target.format, as_report(results, messages=target.format == "junit"))
 
 
 def _run_all(name: str, results: Results, options: argparse.Namespace, now: datetime) -> bool:
