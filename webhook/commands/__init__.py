@@ -4,4 +4,6 @@ A verb is a folder, or one module where that is enough. Its `command` has `comma
 `run(arguments)`, which prints a report and returns an exit code: 0 fine, 1 findings, 2 wrong usage, unreadable input or
 no cluster. Start reading at `verbs`, which maps verbs to modules, and at `shared.main`, which every `run` goes through.
 Reading of files and printing of reports are in `files`; rules of the domain are in the rooms below.
+
+Imports within functions load what help, and complaints about flags, do without: it takes most of the time of a start.
 """

@@ -190,7 +190,6 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """Read the cluster's own objects and policy. Raises ClusterUnreachable."""
-    # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
     from webhook.commands.shared.snapshot import dump_of_cluster  # noqa: PLC0415

@@ -127,7 +127,6 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
     """Return the policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
-        # Late: see commands/shared/main.py.
         import asyncio  # noqa: PLC0415
 
         from webhook.commands.shared.snapshot import policy_of_cluster  # noqa: PLC0415

@@ -122,7 +122,6 @@ def _read(options: argparse.Namespace) -> tuple[DeviceSelection, TaintSpec]:
 
 def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> DrainEnd:
     """Return how it ended; lines about pods go to standard output meanwhile, and hints to standard error, each once."""
-    # Late: see commands/shared/main.py.
     import logging  # noqa: PLC0415
 
     from webhook.commands.status.run import look  # noqa: PLC0415
@@ -180,7 +179,6 @@ class Drain(msgspec.Struct):
 
     async def close(self, cluster: Cluster) -> list[TaintResult]:
         """Write the rules. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
         store = await RuleStore.of(cluster)
@@ -193,7 +191,6 @@ class Drain(msgspec.Struct):
         return await self._write(store, self.order, read, nodes)
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.snapshot import CLAIMS, PLACES, PODS, SLICES, read_inventory  # noqa: PLC0415
 
         nodes, wished = await nodes_of(cluster, self.selection), PLACES if self.options.wait_for_place else ()
@@ -239,7 +236,6 @@ class Drain(msgspec.Struct):
 
     async def _let_go(self, cluster: Cluster) -> None:
         """Have the worker evict for rules whose pods all find a place, and find which wait. Raises ServerRefusal."""
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
         read, _ = await self._read(cluster)
@@ -259,7 +255,6 @@ class Drain(msgspec.Struct):
 
         `waits` says why others do not. Pods of DaemonSets do not count: they come back to the same node.
         """
-        # Late: see commands/shared/main.py.
         from webhook.admission.impact_text import places_figures  # noqa: PLC0415
         from webhook.inventory.impact import Impact  # noqa: PLC0415
         from webhook.inventory.placement import Seeker, freed_claims, placements  # noqa: PLC0415
@@ -300,7 +295,6 @@ class Drain(msgspec.Struct):
         The worker speaks of the devices of the rules only: more may belong to what is drained than did at first, and
         some of it cannot be tainted, because others use it. What belongs to it by now is tainted, too.
         """
-        # Late: see commands/shared/main.py.
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
         from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
@@ -322,7 +316,6 @@ class Drain(msgspec.Struct):
         return DrainSight()
 
     def _judged(self, sight: DrainSight, read: ReadInventory, nodes: frozenset[str]) -> DrainSight:
-        # Late: see commands/shared/main.py.
         from webhook.eviction.released import in_use_message  # noqa: PLC0415
         from webhook.inventory.hardware import devices_to_look_at, named_holders  # noqa: PLC0415
 
@@ -346,7 +339,6 @@ class Drain(msgspec.Struct):
 
 def _monitors(read: ReadInventory, key: str) -> bool:
     """Return whether a claim has its devices by admin access, and only pods of DaemonSets use it."""
-    # Late: see commands/shared/main.py.
     from webhook.commands.shared.node_devices import allocated  # noqa: PLC0415
 
     claim = read.inventory.claims[key]
@@ -413,7 +405,6 @@ class DrainProgress:
 
     def lines(self, report: StatusReport) -> Iterator[str]:
         """Yield a line for each pod of which something is new, and one for all of them if their number has changed."""
-        # Late: see commands/shared/main.py.
         from webhook.commands.status.views import PodState  # noqa: PLC0415
 
         words = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}

@@ -145,7 +145,6 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: bool = False) -> TaintList:
     """Return what there is. The `first` look refuses names of what is not there."""
-    # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
     from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415
@@ -184,7 +183,6 @@ def _notes(inventory: Inventory, *, everything: bool) -> Iterator[str]:
 
     `everything`: also one on all that select no published device: a node that is gone leaves such rules behind.
     """
-    # Late: see commands/shared/main.py.
     from webhook.admission.impact_text import first_names  # noqa: PLC0415
     from webhook.inventory.hardware import is_published  # noqa: PLC0415
     from webhook.inventory.targets import can_judge  # noqa: PLC0415
@@ -210,7 +208,6 @@ def listed_devices(read: ReadInventory) -> list[ListedDevice]:
 
     Devices that an allocation holds are among them, also where no slice shows them any more.
     """
-    # Late: see commands/shared/main.py.
     from webhook.inventory.impact import Taint  # noqa: PLC0415
 
     inventory, rules = read.inventory, defaultdict[DeviceNames, list[DeviceTaintRule]](list)
@@ -283,7 +280,6 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
 
 def _shown(found: TaintList, options: argparse.Namespace) -> str:
     if options.output in ("json", "yaml"):
-        # Late: see commands/shared/main.py.
         from webhook.files.report import STRUCTURED  # noqa: PLC0415
 
         values = msgspec.to_builtins(found)

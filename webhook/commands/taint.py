@@ -55,7 +55,6 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
         return order_of(options, addresses, taints, annotations, "overwrite" if options.overwrite else "refuse")
 
     async def taint(cluster: Cluster) -> tuple[list[TaintResult], TaintOrder]:
-        # Late: see commands/shared/main.py.
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
         from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 

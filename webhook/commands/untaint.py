@@ -109,7 +109,6 @@ async def _untaint(
     cluster: Cluster, selection: DeviceSelection, patterns: Sequence[TaintPattern], dry_run: DryRun
 ) -> tuple[list[UntaintChoice], list[RemovedRule]]:
     """Delete the rules, or none if there is none for one of the taints, or the server refuses a deletion."""
-    # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
     from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
     from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415

@@ -146,7 +146,6 @@ def _from_files(names: Iterable[str], rows: list[Row]) -> Iterator[Manifest]:
 
 
 def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[Manifest], list[Manifest], str]:
-    # Late: see commands/shared/main.py.
     from webhook.commands.shared.snapshot import objects_of_cluster  # noqa: PLC0415
 
     with reading_cluster():

@@ -40,7 +40,6 @@ def _explain(options: argparse.Namespace, parser: CommandLine) -> int:
     asked = [CODE.fullmatch(word) is not None for word in options.files]
     if all(asked):
         return _explain_codes(options, parser)
-    # Late: see commands/shared/main.py.
     from webhook.commands.explain.values import subject_in  # noqa: PLC0415
 
     try:
@@ -82,7 +81,6 @@ def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parse
     options.policy_configmap = options.policy_configmap or policy_config_map(own_namespace())
     # The worker's own code would log to standard error what is in the explanation.
     logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
-    # Late: see commands/shared/main.py.
     from webhook.commands.explain.text import as_text  # noqa: PLC0415
     from webhook.commands.explain.values import NotExplained, explanation_of, facts_of  # noqa: PLC0415
     from webhook.files.report import visible  # noqa: PLC0415

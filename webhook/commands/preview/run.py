@@ -251,7 +251,6 @@ def _from_files(options: argparse.Namespace, rows: list[Row]) -> tuple[PreviewSo
 
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> ClusterSight:
     """Return the cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
-    # Late: see commands/shared/main.py.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]

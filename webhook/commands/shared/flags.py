@@ -90,7 +90,6 @@ def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.Arg
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
     """Return how to get to the cluster of the flags, or else kubectl's. Mistakes show at the first request."""
-    # Late: see commands/shared/main.py.
     from webhook.cluster.client.credentials import Impersonation, find_credentials  # noqa: PLC0415
 
     groups = tuple(filter(None, options.as_group or ()))
@@ -121,7 +120,6 @@ def known_names(
 
     `labels`, unless None, are those of each of the `namespaces` that no file has.
     """
-    # Late, as in the functions below: help and complaints about flags need none of it.
     from webhook.policy.match import KnownNames  # noqa: PLC0415
     from webhook.policy.model import NAMESPACE_NAME_LABEL  # noqa: PLC0415
 

@@ -58,10 +58,7 @@ def main_of(
 
 
 def body_of(module: str) -> Callable[[argparse.Namespace, CommandLine], int]:
-    """Return the function `run` of a module, which is imported when it is called.
-
-    Help, and complaints about flags, need nothing of what a verb works with, and importing that takes most of the time.
-    """
+    """Return the function `run` of a module, which is imported when it is called."""
 
     def body(options: argparse.Namespace, parser: CommandLine) -> int:
         code: int = importlib.import_module(module).run(options, parser)
@@ -96,7 +93,6 @@ def refusal_text(reason: str, message: str) -> str:
 @contextlib.contextmanager
 def asking_server() -> Iterator[None]:
     """Turn the errors of the cluster's client into ServerRefusal, or ClusterUnreachable if there was no answer."""
-    # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
 
     try:

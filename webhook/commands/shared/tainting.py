@@ -85,7 +85,6 @@ def order_of(
 
 def ask_cluster(options: argparse.Namespace, question: Callable[[Cluster], Coroutine[Any, Any, _Answer]]) -> _Answer:
     """Return the answer of the cluster that the flags name. Raises what the question does."""
-    # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415

@@ -191,7 +191,6 @@ def read_once(
                 objects.add(_as_served(value, now))
         missing = frozenset(_NEEDED.keys() - kinds)
     else:
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.snapshot import facts_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
@@ -284,7 +283,6 @@ def look(options: argparse.Namespace) -> StatusReport:
     if cluster is None:
         notes = [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in found.missing]
     else:
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.snapshot import LACKING  # noqa: PLC0415
 
         notes = [] if cluster.rules_served else [NOT_SERVED]
