@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import flushed, steady, without_output, write
 from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, GROUPS, VERBS, command_line_of, module_of
 from webhook.config.command_line import did_you_mean, program, wrapped
@@ -76,7 +77,8 @@ def _run(verb: str, words: Sequence[str]) -> int:
     if verb in DAEMONS and not _HELP.isdisjoint(words):  # without importing what they run
         return write(command_line_of(verb, program()).format_help(), 0)
     try:
-        code: int = importlib.import_module(module_of(verb)).run(words)
+        module = importlib.import_module(module_of(verb))
+        code: int = module.run(words) if verb in DAEMONS else main_of(module, words)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except SystemExit as end:  # argparse, for --help

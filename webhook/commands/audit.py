@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -27,7 +27,7 @@ from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, entries_of, unreadable_row, with_entries
-from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, mistaken_kind
 from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
@@ -89,12 +89,8 @@ class _AuditInput(NamedTuple):
     servers: ServerFacts = UNKNOWN
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print what is refused. Returns 0 for nothing, 1 for something, 2 for wrong usage or unreadable input."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     flags.refuse_cluster_beside_dump(options, parser)
     flags.refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks

@@ -12,7 +12,7 @@ from webhook.api.field import JSON
 from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import unreadable_row
-from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey, ReviewTerms, review_manifest
 from webhook.commands.shared.output import add_reports, render, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
@@ -26,12 +26,8 @@ from webhook.policy.match import NO_NAMES, KnownNames, asks_who, authenticated
 from webhook.policy.model import CLAIM_CONTROLLER
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print what is wrong. Returns 0 for nothing, 1 for errors, 2 for wrong usage or unreadable input."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if not options.files and options.policy is None and options.policy_configmap is None:
         parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
     flags.refuse_stdin_twice([*options.files, *options.old, options.policy, options.candidate], parser)

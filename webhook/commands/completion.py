@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from webhook.api.names import PROGRAM
-from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.verbs import CLUSTER_FLAGS, VERBS, command_line_of
 from webhook.config.command_line import CommandLine, program
@@ -91,12 +90,8 @@ _WORDS: Final = {"completion": tuple(_SHELLS), "schema": ("policy", "suite"), "d
 _GLOBAL: Final = (*sorted(CLUSTER_FLAGS.values()), "--namespace")
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Print the script. Returns 0, or 2 for wrong usage."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
     return write(_SHELLS[options.shell], 0)
 
 

@@ -33,7 +33,6 @@ from webhook.commands.shared.main import (
     ServerRefusal,
     WrongUsage,
     asking_server,
-    main_of,
     reading_cluster,
 )
 from webhook.commands.shared.output import flushed, write_more
@@ -80,16 +79,12 @@ _GIVES_UP: Final = frozenset(
 _DONE: Final = frozenset({ConditionReason.COMPLETED, ConditionReason.NOTHING_TO_DO})
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Drain. Return 0 once no allocation holds a device, 1 if that is not to be, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, partial(_run, words=arguments))
-
-
-def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     drain = Drain(options, *_read(options))
     with asking_server():
         results = ask_cluster(options, drain.close)
-    if report_refusals(results, drain.order, parser.prog, words):
+    if report_refusals(results, drain.order, parser):
         return REFUSED
     dry_run = drain.order.dry_run
     lines = [*[each.line for each in results], *map(visible, drain.waits)]
@@ -122,12 +117,8 @@ def _read(options: argparse.Namespace) -> tuple[DeviceSelection, TaintSpec]:
 
 def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> DrainEnd:
     """Return how it ended; lines about pods go to standard output meanwhile, and hints to standard error, each once."""
-    import logging  # noqa: PLC0415
-
     from webhook.commands.status.run import look  # noqa: PLC0415
 
-    # Otherwise the worker's own code would log to standard error what is in the lines.
-    logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
     timeout = math.inf if options.timeout is None else options.timeout.total_seconds()
     interval = options.interval or INTERVAL_SECONDS
     progress, begun = DrainProgress(drain.rules, parser.prog), time.monotonic()

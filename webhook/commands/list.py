@@ -33,7 +33,7 @@ from webhook.commands.shared.device_selection import (
     refuse_missing,
 )
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
+from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import CommandLine, IntermixedLine, program
@@ -126,12 +126,8 @@ Row = tuple[ListedDevice, ListedTaint | None]
 """A line of the table: a device, here without its taints, and one of these; None for a device without any."""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print the list. Return 0, 1 if the server refuses or a name is unknown, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     selection, taints = parse_selection(options)
     if taints:
         parser.error(f"{taints[0]} is no device such as gpu.example.com/node-7/gpu-0")

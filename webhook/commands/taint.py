@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.api.meta import RULE_VERSIONS, format_time
@@ -14,7 +13,7 @@ from webhook.api.rules import EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster
-from webhook.commands.shared.main import REFUSED, ClusterUnreachable, WrongUsage, asking_server, main_of
+from webhook.commands.shared.main import REFUSED, ClusterUnreachable, WrongUsage, asking_server
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import (
     DryRun,
@@ -37,12 +36,8 @@ if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Taint the devices. Return 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
-    return main_of(command_line(), arguments, partial(_run, words=arguments))
-
-
-def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     selection, taints = _read(options)
 
     def order_for(addresses: Sequence[DeviceAddress]) -> TaintOrder:
@@ -78,7 +73,7 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
         sys.stderr.write(f"{parser.prog}: no cluster was asked, so this is of version {version}: {error}\n")
         order = order_for(selection.addresses)
         results = planned(order, (), version)
-    refused = report_refusals(results, order, parser.prog, words)
+    refused = report_refusals(results, order, parser)
     written = [each for each in results if not each.refusal]
     return write(_shown(written, options.output, order.dry_run), REFUSED if refused else 0)
 

@@ -18,7 +18,7 @@ from webhook.commands.shared.device_selection import (
     refuse_missing,
 )
 from webhook.commands.shared.flags import add_cluster
-from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, main_of, refusal_text
+from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, refusal_text
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import DryRun, add_dry_run, ask_cluster, write_warnings
 from webhook.commands.shared.words import (
@@ -62,12 +62,8 @@ class RemovedRule(NamedTuple):
     note: str = ""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Delete the rules. Return 0, 1 if there is none or one is refused, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
     selection, patterns = _read(options)
     dry_run = DryRun(options.dry_run)
     with asking_server():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
     from webhook.config.command_line import CommandLine
 
@@ -32,19 +33,18 @@ class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
     """What the API server does not grant, or what cannot be done there. The text is complete."""
 
 
-def main_of(
-    parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
-) -> int:
-    """Run a verb; return its exit code, or 2 for wrong usage or no cluster, which stderr explains.
+def main_of(verb: ModuleType, arguments: Sequence[str]) -> int:
+    """Run the module of a verb; return its exit code, or 2 for wrong usage or no cluster, which stderr explains.
 
     After a refusal of the server it is 1, and stderr has the text.
 
-    The body gets the flags and the parser. For flags that do not fit together it raises WrongUsage, or calls `error`.
+    Its `run` gets the flags and the parser. For flags that do not fit together it raises WrongUsage, or calls `error`.
     """
+    parser: CommandLine = verb.command_line()
     try:
         options = parser.parse_args(arguments)
         try:
-            return body(options, parser)
+            code: int = verb.run(options, parser)
         except WrongUsage as error:
             parser.error(str(error))
     except ClusterUnreachable as error:
@@ -55,6 +55,7 @@ def main_of(
         return REFUSED
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
+    return code
 
 
 def body_of(module: str) -> Callable[[argparse.Namespace, CommandLine], int]:

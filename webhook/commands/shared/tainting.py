@@ -14,6 +14,7 @@ from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EVICT
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import ServerRefusal, WrongUsage, refusal_text
 from webhook.commands.shared.words import NAME, DeviceAddress, StoredTaintRule, TaintSpec, WantedRule
+from webhook.config.command_line import CommandLine
 from webhook.files.report import visible
 
 if TYPE_CHECKING:
@@ -167,12 +168,12 @@ def write_warnings(warnings: Iterable[str]) -> None:
     sys.stderr.write("".join(f"Warning: {visible(text)}\n" for text in dict.fromkeys(warnings)))
 
 
-def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: str, words: Sequence[str]) -> bool:
+def report_refusals(results: Sequence[TaintResult], order: TaintOrder, parser: CommandLine) -> bool:
     """Write warnings, refusals, and the command that confirms, to standard error. Return whether any was refused."""
     write_warnings(text for each in results for text in each.warnings)
     refused = [each for each in results if each.refusal]
     sys.stderr.write("".join(f"{each.refusal}\n" for each in refused))
-    sys.stderr.write(confirming_text(refused, order, program, words))
+    sys.stderr.write(confirming_text(refused, order, parser.prog, parser.given))
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
         sys.stderr.write("No rule was written.\n")
     return bool(refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import sys
 import time
@@ -43,6 +44,8 @@ from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 if TYPE_CHECKING:
     from webhook.commands.shared.snapshot import ClusterFacts
 
+# Otherwise the worker's own code would log to standard error what is in reports.
+logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
 NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
 _LAST_ANSWER: Final = "this is the last answer"
 _NEEDED: Final = {
