@@ -28,6 +28,7 @@ from webhook.commands.shared.flags import (
     given_cluster_flags,
 )
 from webhook.commands.shared.main import (
+    INTERRUPTED,
     REFUSED,
     ClusterUnreachable,
     ServerRefusal,
@@ -64,8 +65,6 @@ if TYPE_CHECKING:
     from webhook.commands.status.views import PodStatus
 
 _KEY: Final = f"{OWN_GROUP}/drain"
-_INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells count."""
 _CALM_SECONDS: Final = 5.0
 """After a rule was written, until no scheduler allocates that has not seen it: as long as the worker waits."""
 _SETTLE_SECONDS: Final = 30.0
@@ -96,7 +95,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     except KeyboardInterrupt:
         text = visible("; ".join(["the taint stays, and the worker goes on", *drain.waits]))
         sys.stderr.write(f"\ninterrupted: {text}. To take it back: {drain.undo()}\n")
-        return flushed(_INTERRUPTED)
+        return flushed(INTERRUPTED)
     if end.emptied:
         return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
     sys.stderr.write(f"error: not drained: {visible(end.text)}\nThe taint stays. To take it back: {drain.undo()}\n")

@@ -18,6 +18,8 @@ USAGE: Final = 2
 """The exit code for wrong usage, unreadable input and an unreachable cluster."""
 REFUSED: Final = 1
 """The exit code after a refusal, as kubectl's."""
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells count."""
 _UNAUTHORIZED: Final = "Unauthorized"
 
 
