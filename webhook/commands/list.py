@@ -57,7 +57,7 @@ _WIDE: Final = ("NODE", "RULE", "EVICTION", "EXPIRES", "REASON", "DATA")
 
 
 class TaintSource(msgspec.Struct, frozen=True):
-    """What sets a taint. `kind`: slice, rule, patch or reaction; `rule`: the rule's name, if it is one."""
+    """What sets a taint. `kind`: slice, rule or patch; `rule`: the rule's name, if it is one."""
 
     kind: str
     name: str
