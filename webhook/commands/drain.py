@@ -251,7 +251,7 @@ class Drain(msgspec.Struct):
         from webhook.inventory.supply import Supply  # noqa: PLC0415
 
         inventory, claims = read.inventory, read.inventory.claims
-        taints = [(DeviceNames(*[part or None for part in each]), DeviceTaint(*self.taint)) for each in self.closed]
+        taints = [(DeviceNames.of(each.selector), DeviceTaint(*self.taint)) for each in self.closed]
         pods = {
             pod.meta.uid: Seeker.of(pod, [claims[key] for key in claim_keys(pod) if key in claims])
             for pod in inventory.pods.values()
@@ -310,8 +310,8 @@ class Drain(msgspec.Struct):
         from webhook.inventory.hardware import devices_to_look_at, named_holders  # noqa: PLC0415
 
         inventory = read.inventory
-        named = [DeviceNames(*[part or None for part in each]) for each in self.closed]
-        places = {place for names in named for place in devices_to_look_at(inventory, names)}
+        closed = [DeviceNames.of(each.selector) for each in self.closed]
+        places = {place for names in closed for place in devices_to_look_at(inventory, names)}
         held = {key for place in places for key in inventory.usage.claims_on(*place)}
         held.update(read.devices.claims_on(nodes), read.devices.perhaps_on(nodes))
         monitors = {key for key in held if _monitors(read, key)}
@@ -336,7 +336,7 @@ def _monitors(read: ReadInventory, key: str) -> bool:
         pod = read.inventory.pods.get(f"{claim.meta.namespace}/{user.name}")
         if pod is None or not is_pod(user) or pod.meta.uid != user.uid:
             return False
-        if pod.owner is None or pod.owner.kind != "DaemonSet":
+        if pod.owner is None or pod.owner.kind != DAEMON_SET:
             return False
     admin = read.devices.placement.admin.get(key, frozenset())
     return bool(claim.reserved_for) and admin.issuperset(allocated(claim))

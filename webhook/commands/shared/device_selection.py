@@ -139,9 +139,9 @@ def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> list[s
     """Return an error for each of the named devices that no newest slice shows and no allocation has."""
     from webhook.inventory.hardware import is_published  # noqa: PLC0415
 
-    named = [(each, DeviceNames(*[part or None for part in each])) for each in selection.addresses]
+    named = {each: DeviceNames.of(each.selector) for each in selection.addresses}
     return [
         f"error: no driver publishes {address}, and no allocation holds it"
-        for address, names in named
+        for address, names in named.items()
         if not is_published(read.inventory, names) and not read.inventory.usage.in_use(*names)
     ]
