@@ -59,8 +59,7 @@ from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.rule_store import RuleStore
-    from webhook.commands.shared.snapshot import ReadInventory
+    from webhook.commands.shared.snapshot import ReadInventory, RuleStore
     from webhook.commands.status.report import StatusReport
     from webhook.commands.status.views import PodStatus
 
@@ -169,7 +168,7 @@ class Drain(msgspec.Struct):
 
     async def close(self, cluster: Cluster) -> list[TaintResult]:
         """Write the rules. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         store = await RuleStore.of(cluster)
         read, nodes = await self._read(cluster)
@@ -226,7 +225,7 @@ class Drain(msgspec.Struct):
 
     async def _let_go(self, cluster: Cluster) -> None:
         """Have the worker evict for rules whose pods all find a place, and find which wait. Raises ServerRefusal."""
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         read, _ = await self._read(cluster)
         order = self.order._replace(annotations={**self.order.annotations, EVICT: "true"}, wanted=self._ready(read))
@@ -286,7 +285,7 @@ class Drain(msgspec.Struct):
         some of it cannot be tainted, because others use it. What belongs to it by now is tainted, too.
         """
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         try:
             read, nodes = await self._read(cluster)

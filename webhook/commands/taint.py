@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 
     async def taint(cluster: Cluster) -> tuple[list[TaintResult], TaintOrder]:
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         store, known = await RuleStore.of(cluster), selection.addresses
         if selection.by_node or not options.missing_ok:

@@ -36,8 +36,7 @@ from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.rule_store import RuleStore
-    from webhook.commands.shared.snapshot import ReadInventory
+    from webhook.commands.shared.snapshot import ReadInventory, RuleStore
     from webhook.inventory.state import Inventory
 
 _ATTEMPTS: Final = 5
@@ -106,8 +105,7 @@ async def _untaint(
 ) -> tuple[list[UntaintChoice], list[RemovedRule]]:
     """Delete the rules, or none if there is none for one of the taints, or the server refuses a deletion."""
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
-    from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, RuleStore, read_inventory  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()

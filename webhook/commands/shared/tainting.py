@@ -19,7 +19,7 @@ from webhook.files.report import visible
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.rule_store import RuleStore
+    from webhook.commands.shared.snapshot import RuleStore
 
 Existing = Literal["refuse", "overwrite", "keep"]
 """What happens to a rule that sets the same taint on the same devices; it is kept if it asks for eviction already."""
