@@ -123,11 +123,9 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
     """Return the policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
-        import asyncio  # noqa: PLC0415
-
         from webhook.commands.shared.snapshot import policy_of_cluster  # noqa: PLC0415
 
-        found = asyncio.run(policy_of_cluster(flags.credentials_of(options), options.policy_configmap))
+        found = flags.ask_cluster(options, lambda cluster: policy_of_cluster(cluster, options.policy_configmap))
         return policy_in(found, now=now)
 
 

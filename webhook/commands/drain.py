@@ -25,6 +25,7 @@ from webhook.commands.shared.flags import (
     add_cluster,
     add_interval,
     add_policy_config_map,
+    ask_cluster,
     given_cluster_flags,
 )
 from webhook.commands.shared.main import (
@@ -43,7 +44,6 @@ from webhook.commands.shared.tainting import (
     TaintResult,
     add_confirm,
     add_dry_run,
-    ask_cluster,
     order_of,
     report_refusals,
     write_taints,

@@ -32,7 +32,7 @@ from webhook.commands.shared.device_selection import (
     parse_selection,
     refuse_missing,
 )
-from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
+from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, ask_cluster
 from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
@@ -45,6 +45,7 @@ from webhook.inventory.state import is_pod
 from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:  # these load a client, or most of an inventory
+    from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.snapshot import ReadInventory
     from webhook.inventory.impact import Taint
     from webhook.inventory.state import Inventory
@@ -141,24 +142,21 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: bool = False) -> TaintList:
     """Return what there is. The `first` look refuses names of what is not there."""
-    import asyncio  # noqa: PLC0415
-
-    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415
+    from webhook.cluster.client.rest import path_of  # noqa: PLC0415
     from webhook.commands.shared.snapshot import CLAIMS, PODS, RULES, SLICES, read_inventory  # noqa: PLC0415
 
-    async def ask() -> tuple[ReadInventory, frozenset[str]]:
-        async with Cluster(credentials_of(options)) as cluster:
-            nodes = await nodes_of(cluster, selection)
-            wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
-            read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
-            if first and not selection.by_node:
-                refuse_missing(read, selection)
-            for node in bare(read.devices, {each: (each,) for each in selection.nodes}) if first else ():
-                await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
-            return read, nodes
+    async def ask(cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
+        nodes = await nodes_of(cluster, selection)
+        wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
+        read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
+        if first and not selection.by_node:
+            refuse_missing(read, selection)
+        for node in bare(read.devices, {each: (each,) for each in selection.nodes}) if first else ():
+            await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
+        return read, nodes
 
     with asking_server():
-        read, nodes = asyncio.run(ask())
+        read, nodes = ask_cluster(options, ask)
     devices, namespace = listed_devices(read), options.namespace
     if selection.by_node or selection.addresses:
         wanted = frozenset(belonging(read, selection, nodes))

@@ -12,7 +12,7 @@ from webhook.api.meta import RULE_VERSIONS, format_time
 from webhook.api.rules import EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
-from webhook.commands.shared.flags import add_cluster
+from webhook.commands.shared.flags import add_cluster, ask_cluster
 from webhook.commands.shared.main import REFUSED, ClusterUnreachable, WrongUsage, asking_server
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import (
@@ -21,7 +21,6 @@ from webhook.commands.shared.tainting import (
     TaintResult,
     add_confirm,
     add_dry_run,
-    ask_cluster,
     order_of,
     planned,
     report_refusals,

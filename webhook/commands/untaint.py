@@ -17,10 +17,10 @@ from webhook.commands.shared.device_selection import (
     parse_selection,
     refuse_missing,
 )
-from webhook.commands.shared.flags import add_cluster
+from webhook.commands.shared.flags import add_cluster, ask_cluster
 from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, refusal_text
 from webhook.commands.shared.output import write
-from webhook.commands.shared.tainting import DryRun, add_dry_run, ask_cluster, write_warnings
+from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import (
     NAME,
     DeviceAddress,

@@ -197,13 +197,12 @@ async def policy_manifest(cluster: Cluster, name: NamespacedName | None) -> Mani
     return Manifest(cluster.server, 1, {"apiVersion": "v1", "kind": "ConfigMap", **found}, NOWHERE)
 
 
-async def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> Manifest:
-    """Return the ConfigMap with the policy. Raises ClusterError, also if there is none, or NoCredentials."""
-    async with Cluster(credentials) as cluster:
-        found = await policy_manifest(cluster, name)
-        if found is None:
-            raise NotFound(f"{cluster.server}: there is no ConfigMap {name}", code=404)
-        return found
+async def policy_of_cluster(cluster: Cluster, name: NamespacedName) -> Manifest:
+    """Return the ConfigMap with the policy. Raises ClusterError, also if there is none."""
+    found = await policy_manifest(cluster, name)
+    if found is None:
+        raise NotFound(f"{cluster.server}: there is no ConfigMap {name}", code=404)
+    return found
 
 
 # --- devices and their nodes ----------------------------------------------------------------------
