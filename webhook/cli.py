@@ -10,26 +10,21 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
+from webhook.commands.shared.main import INTERRUPTED, USAGE, main_of
 from webhook.commands.shared.output import flushed, steady, without_output, write
-from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, GROUPS, VERBS, command_line_of, module_of
+from webhook.commands.verbs import DAEMONS, GROUPS, VERBS, command_line_of, module_of, verb_first
 from webhook.config.command_line import did_you_mean, program, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ANYWHERE: Final = frozenset({*CLUSTER_FLAGS.values(), "--namespace", "-n"})
 _COMPLETE: Final = "__complete"
 """What cobra calls the verb that suggests words; not a verb for people."""
 _HELP: Final = frozenset({"-h", "--help"})
 _WIDTH: Final = max(map(len, VERBS))
-_QUIET: Final = (["serve"], ["evict"], ["patch"])
-"""Verbs that write nothing to standard output."""
 _OBJECTS: Final = 50_000
 """New objects between two searches for garbage. With the default of 700 they take a tenth of the time to start, and a
 program that ends after one answer leaves little garbage."""
-_USAGE: Final = 2
-_INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells count."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,21 +32,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stderr is not None:  # messages quote files and servers
         write_raw = sys.stderr.write
         sys.stderr.write = lambda text: write_raw(steady(text))  # type: ignore[method-assign]
-    if arguments is None and not DAEMONS.keys() & sys.argv[1:]:
+    verb, *words = verb_first(sys.argv[1:] if arguments is None else arguments) or [""]
+    if arguments is None and verb not in DAEMONS:
         gc.set_threshold(_OBJECTS)
     if without_output():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for as long as we run
-        code = _main(arguments)
-        if _verb_first(sys.argv[1:] if arguments is None else arguments)[:1] not in _QUIET:
+        code = _main(verb, words)
+        if verb not in DAEMONS:  # which write nothing there
             sys.stderr.write(f"{program()}: standard output is closed\n")
-            return _USAGE
+            return USAGE
         return code
-    return flushed(_main(arguments))
+    return flushed(_main(verb, words))
 
 
-def _main(arguments: Sequence[str] | None) -> int:
-    words = _verb_first(sys.argv[1:] if arguments is None else arguments)
-    verb = words.pop(0) if words else ""
+def _main(verb: str, words: Sequence[str]) -> int:
     if verb in {*_HELP, "help"}:
         return write(_help(), 0)
     if verb in {"--version", "version"}:
@@ -60,7 +54,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return complete(words)
     if verb not in VERBS:
         sys.stderr.write(_unknown(verb) if verb else _help())
-        return _USAGE
+        return USAGE
     return _run(verb, words)
 
 
@@ -76,20 +70,13 @@ def _run(verb: str, words: Sequence[str]) -> int:
     if verb in DAEMONS and not _HELP.isdisjoint(words):  # without importing what they run
         return write(command_line_of(verb, program()).format_help(), 0)
     try:
-        code: int = importlib.import_module(module_of(verb)).run(words)
+        module = importlib.import_module(module_of(verb))
+        code: int = module.run(words) if verb in DAEMONS else main_of(module, words)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except SystemExit as end:  # argparse, for --help
-        return end.code if isinstance(end.code, int) else _USAGE
+        return end.code if isinstance(end.code, int) else USAGE
     return code
-
-
-def _verb_first(words: Sequence[str]) -> list[str]:
-    """Return the words with kubectl's global flags moved behind the verb, since kubectl also accepts them before it."""
-    at = 0
-    while at < len(words) and words[at].partition("=")[0] in _ANYWHERE:
-        at += 1 if "=" in words[at] else 2
-    return [*words[at : at + 1], *words[:at], *words[at + 1 :]] if at < len(words) else list(words)
 
 
 def _help() -> str:

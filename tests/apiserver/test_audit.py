@@ -21,6 +21,7 @@ from tests.controlplane.processes import wait_until
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.commands import audit
 from webhook.commands.shared import snapshot
+from webhook.commands.shared.main import main_of
 from webhook.policy.match import Requester
 
 DUMPED = "resourceclaimtemplates,resourceclaims,namespaces,deviceclasses"
@@ -114,13 +115,13 @@ def test_a_cluster_and_its_dump_are_audited_alike(
     (tmp_path / "dump.yaml").write_text(dump.stdout)
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(cluster.policy))
     flags = ["-o", "json", "--policy", str(tmp_path / "policy.yaml")]
-    assert audit.run([*flags, "--dump", str(tmp_path / "dump.yaml")]) == 1
+    assert main_of(audit, [*flags, "--dump", str(tmp_path / "dump.yaml")]) == 1
     of_dump = told(capsys.readouterr().out, cluster.namespace)
     assert {(name, reason) for name, reason, _ in of_dump} == REFUSED
 
     def of_cluster() -> set[tuple[str, str, str]]:
         where = ["--kubeconfig", str(cluster.plane.kubeconfig), f"--policy-configmap={cluster.namespace}/policy"]
-        assert audit.run(["-o", "json", *where]) == 1
+        assert main_of(audit, ["-o", "json", *where]) == 1
         return told(capsys.readouterr().out, cluster.namespace)
 
     unknown = {(name, reason) for name in ("by-ops", "by-dana") for reason in ("refused", "unknownAuthor")} | REFUSED
@@ -158,7 +159,7 @@ def test_who_may_not_read_the_policy_is_told_that_authors_are_believed(
     wait_until(lambda: reader.get(readable).ok, "the authorizer knows the role")
     kubeconfig = str(cluster.plane.kubeconfig_of(user))
     where = f"--policy-configmap={cluster.namespace}/policy"
-    assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, where]) == 1
+    assert main_of(audit, ["-o", "json", "--kubeconfig", kubeconfig, where]) == 1
     messages = {name: message for name, reason, message in told(capsys.readouterr().out, cluster.namespace)}
     assert messages.keys() == {"by-dana", "by-hand", "by-nobody"}
     assert messages["by-dana"].endswith(AS_CLAIMED)
@@ -166,5 +167,5 @@ def test_who_may_not_read_the_policy_is_told_that_authors_are_believed(
 
 def test_who_may_read_nothing_gets_two(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig = str(cluster.plane.kubeconfig_of(f"nobody-{cluster.namespace}"))
-    assert audit.run(["--kubeconfig", kubeconfig]) == 2
+    assert main_of(audit, ["--kubeconfig", kubeconfig]) == 2
     assert "403" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from tests.builders import make_claim, make_meta, make_toleration
 from tests.controlplane.assets import Assets
 from tests.controlplane.plane import ControlPlane
 from webhook.commands import check
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.words import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 
@@ -138,7 +139,7 @@ def test_whole_numbers_are_what_a_server_takes_of_them(
         (tmp_path / f"{position:02}.{suffix}").write_text(claim.replace("4711", number))
     created = plane.kubectl("create", "--dry-run=server", "-o", "name", "-f", tmp_path).stdout.split()
     taken = {numbers[int(each.rpartition("/c")[2])] for each in created}
-    check.run([str(tmp_path), "-o", "json"])
+    main_of(check, [str(tmp_path), "-o", "json"])
     objects = json.loads(capsys.readouterr().out)["objects"]
     assert taken == {numbers[int(each["name"][1:])] for each in objects if each["result"] == "allowed"}
     assert len(numbers) // 3 < len(taken) < len(numbers)

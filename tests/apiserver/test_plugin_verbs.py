@@ -20,6 +20,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands.diff import command as diff
 from webhook.commands.explain import command as explain
+from webhook.commands.shared.main import main_of
 from webhook.commands.verbs import VERBS
 
 REFUSING: Final = """
@@ -58,7 +59,7 @@ class Verb(NamedTuple):
 
     def explained(self, drained: Drained, *words: str, kubeconfig: Path | None = None) -> Any:
         flags = ["-n", drained.ward.name, "--kubeconfig", str(kubeconfig or drained.plane.kubeconfig), "-o", "json"]
-        code = explain.run([*words, *flags, "--policy", str(drained.policy)])
+        code = main_of(explain, [*words, *flags, "--policy", str(drained.policy)])
         said = self.capsys.readouterr()
         assert (code, said.err) == (0, "")
         return json.loads(said.out)
@@ -132,13 +133,13 @@ def test_diff_compares_a_file_with_the_live_policy(
 ) -> None:
     live = f"{drained.ward.name}/policy"
     words = ["--kubeconfig", str(drained.plane.kubeconfig), "-n", drained.ward.name, "--policy-configmap", live]
-    assert diff.run(["live", str(drained.policy), *words, "-o", "json"]) == 1
+    assert main_of(diff, ["live", str(drained.policy), *words, "-o", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     changed = {each["name"]: each["changes"][0]["rule"] for each in found["objects"]}
     assert changed == {"later": "short-waits"}
     same = tmp_path / "same.yaml"
     same.write_text(GENTLE)
-    assert diff.run(["live", str(same), *words]) == 0
+    assert main_of(diff, ["live", str(same), *words]) == 0
     assert "no difference" in capsys.readouterr().out
 
 

@@ -12,6 +12,7 @@ from tests.apiserver.draining import draining
 from tests.apiserver.evicting import GENTLE
 from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
+from webhook.commands.shared.main import main_of
 from webhook.commands.status import command as status
 
 
@@ -23,7 +24,7 @@ def test_status_agrees_with_the_worker(plane: ControlPlane, tmp_path: Path, caps
 
     def asked(rule: str) -> Any:
         words = [rule, "--kubeconfig", str(plane.kubeconfig), "--policy", str(policy), "-o", "json"]
-        code = status.run(words)
+        code = main_of(status, words)
         said = capsys.readouterr()
         assert (code, said.err) == (0, "")
         return json.loads(said.out)

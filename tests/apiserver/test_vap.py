@@ -38,6 +38,7 @@ from tests.cases.corpus import cases
 from tests.controlplane.client import Reply, path
 from tests.controlplane.processes import wait_until
 from webhook.commands import export_vap
+from webhook.commands.shared.main import main_of
 from webhook.policy.match import Requester
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
@@ -385,7 +386,7 @@ def test_what_is_printed_applies_twice_without_a_change_and_leaves_nothing_behin
 
     def applied(policy: dict[str, Any]) -> dict[str, str]:
         (tmp_path / "policy.yaml").write_text(json.dumps(policy))
-        assert export_vap.run(["--policy", str(tmp_path / "policy.yaml"), "--protect-labels"]) == 0
+        assert main_of(export_vap, ["--policy", str(tmp_path / "policy.yaml"), "--protect-labels"]) == 0
         (tmp_path / "fallback.yaml").write_text(capsys.readouterr().out)
         done = plane.kubectl("apply", "--prune", "-l", label, *prune, "-f", tmp_path / "fallback.yaml")
         assert done.code == 0, done

@@ -17,6 +17,7 @@ from tests.controlplane.assets import Assets
 from tests.controlplane.client import Reply, path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands import export_vap
+from webhook.commands.shared.main import main_of
 
 Json = dict[str, Any]
 
@@ -55,7 +56,7 @@ def _configuration(folder: Path) -> Json:
 def test_files_are_enforced_and_cannot_be_deleted_through_the_api(assets: Assets, tmp_path: Path) -> None:
     policy, folder, configuration = tmp_path / "policy.yaml", tmp_path / "files", tmp_path / "admission.json"
     policy.write_text(json.dumps(POLICY))
-    assert export_vap.run(["--policy", str(policy), "--static", str(folder)]) == 0
+    assert main_of(export_vap, ["--policy", str(policy), "--static", str(folder)]) == 0
     configuration.write_text(json.dumps(_configuration(folder)))
     flag = f"--admission-control-config-file={configuration}"
     with ControlPlane(assets, api_server_arguments=[flag]) as plane:

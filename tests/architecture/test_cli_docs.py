@@ -16,6 +16,7 @@ import pytest
 from tests.architecture.cli_reference import REFERENCE, ROOT, reference
 from webhook.api.names import PROGRAM
 from webhook.commands import completion
+from webhook.commands.shared.main import main_of
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.serve import parse_serve
 from webhook.config.settings import ENVIRONMENT_PREFIX
@@ -125,7 +126,7 @@ def test_bash_completes(words: list[str], offered: list[str]) -> None:
 
 @pytest.mark.parametrize("shell", ["fish", "zsh"])
 def test_other_shells_ask_the_program_too(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert completion.run([shell]) == 0
+    assert main_of(completion, [shell]) == 0
     script = capsys.readouterr().out
     assert "__complete" in script
     assert {PROGRAM, "kubectl-dtaint"} <= set(re.findall(r"[\w-]+", script))
@@ -133,5 +134,5 @@ def test_other_shells_ask_the_program_too(shell: str, capsys: pytest.CaptureFixt
 
 
 def test_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert completion.run(["tcsh"]) == 2
+    assert main_of(completion, ["tcsh"]) == 2
     assert "invalid choice: 'tcsh'" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.architecture import doc_lines
 from webhook.commands.explain import command as explain
 from webhook.commands.shared.codes import codes
+from webhook.commands.shared.main import main_of
 from webhook.commands.test import command as suite
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def test_the_page_of_messages_tells_how_to_read_about_a_code(capsys: pytest.Capt
     page = (ROOT / "docs" / "admission.md").read_text()
     assert "(../webhook/commands/explain/codes.md)" in page
     (code,) = re.findall(r"^device-taint-webhook explain (\S+)$", page, re.MULTILINE)
-    assert explain.run([code]) == 0
+    assert main_of(explain, [code]) == 0
     assert capsys.readouterr().out == f"{code}: {codes()[code].title}\n\n{codes()[code].text}\n"
 
 
@@ -104,7 +105,7 @@ def test_suites_that_the_readme_runs_pass(capsys: pytest.CaptureFixture[str], mo
     monkeypatch.chdir(ROOT)
     named = re.findall(r"^device-taint-webhook test (\S+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert named
-    assert [suite.run([name]) for name in named] == [0] * len(named)
+    assert [main_of(suite, [name]) for name in named] == [0] * len(named)
     assert " 0 failed" in capsys.readouterr().out
 
 

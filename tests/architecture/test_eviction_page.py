@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from webhook.commands import check
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import Mode
@@ -39,7 +40,7 @@ def test_rule_and_patch_are_admitted(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert len(POLICIES) >= 6
     for number, text in enumerate(objects):
         (tmp_path / f"{number}.yaml").write_text(text)
-    assert check.run([str(tmp_path)]) == 0, capsys.readouterr().out
+    assert main_of(check, [str(tmp_path)]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from tests.builders import (
 from tests.unit.commands.preview_runner import GROUP, HEADER
 from webhook.commands.explain import command as explain
 from webhook.commands.preview import command as preview
+from webhook.commands.shared.main import main_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,7 +164,7 @@ def said(verb: Any, *words: str) -> Any:
     """What a verb says as JSON."""
     written = io.TextIOWrapper(io.BytesIO(), write_through=True)
     with contextlib.redirect_stdout(written):
-        verb.run([*words, "--time", NOW_TEXT, "-o", "json"])
+        main_of(verb, [*words, "--time", NOW_TEXT, "-o", "json"])
     return json.loads(written.buffer.getvalue())
 
 

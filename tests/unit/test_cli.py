@@ -7,13 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
-from types import ModuleType
+from argparse import Namespace
 from typing import Any
 
 import pytest
 
 from webhook import __version__, cli
 from webhook.commands.verbs import VERBS, command_line_of, module_of
+from webhook.config.command_line import CommandLine
 
 HELP = """\
 Makes Kubernetes device taints safe.
@@ -124,16 +125,14 @@ def test_help_is_as_wide_as_the_terminal_and_no_word_is_cut(verb: str, monkeypat
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, verb: str, run: Any) -> None:
-    module = ModuleType(module_of(verb))
-    vars(module)["run"] = run
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(importlib.import_module(module_of(verb)), "run", run)
 
 
 def test_verb_gets_the_rest_of_the_line_and_gives_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
 
-    def run(arguments: list[str]) -> int:
-        seen.append(arguments)
+    def run(_: Namespace, parser: CommandLine) -> int:
+        seen.append(parser.given)
         return 1
 
     stand_in(monkeypatch, "check", run)

@@ -10,6 +10,7 @@ import pytest
 
 from webhook.certificates.settings import SelfManagedSettings
 from webhook.commands.doctor import command as doctor
+from webhook.commands.shared.main import main_of
 from webhook.config.serve import parse_serve
 from webhook.config.settings import ConfigError
 from webhook.config.texts import own_namespace
@@ -104,7 +105,7 @@ def test_what_cannot_be_a_namespace_is_refused(
         parse_serve("x", [*SELF_MANAGED, "--namespace=a/b"], {})
     with pytest.raises(ConfigError, match="DEVICE_TAINT_WEBHOOK_NAMESPACE: Invalid value"):
         parse_evict("x", [], {"DEVICE_TAINT_WEBHOOK_NAMESPACE": "A"})
-    assert doctor.run(["-n", "a/b"]) == 2
+    assert main_of(doctor, ["-n", "a/b"]) == 2
     monkeypatch.setenv("DEVICE_TAINT_WEBHOOK_NAMESPACE", "A")
-    assert doctor.run([]) == 2
+    assert main_of(doctor, []) == 2
     assert capsys.readouterr().err.count("must be the name of a namespace") == 2

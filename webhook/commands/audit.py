@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -27,9 +27,9 @@ from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, entries_of, unreadable_row, with_entries
-from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, mistaken_kind
-from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
@@ -89,12 +89,8 @@ class _AuditInput(NamedTuple):
     servers: ServerFacts = UNKNOWN
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print what is refused. Returns 0 for nothing, 1 for something, 2 for wrong usage or unreadable input."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     flags.refuse_cluster_beside_dump(options, parser)
     flags.refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
@@ -190,7 +186,6 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """Read the cluster's own objects and policy. Raises ClusterUnreachable."""
-    # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
     from webhook.commands.shared.snapshot import dump_of_cluster  # noqa: PLC0415
@@ -322,7 +317,7 @@ def _rendered(report: Report, options: argparse.Namespace, dump: Dump, target: R
             namespaces = dump.namespaces if options.namespace is None else (options.namespace,)
             return json_list(open_reports(report, namespaces, dump.terminating))
         case _:
-            return renderer_of("audit").render(target.format, report)
+            return render("audit", target.format, report)
 
 
 def _grouped(report: Report) -> list[dict[str, Any]]:

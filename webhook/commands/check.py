@@ -11,14 +11,14 @@ from webhook.admission.context import AdmissionContext
 from webhook.api.field import JSON
 from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
-from webhook.commands.shared.entries import meta, text, unreadable_row
-from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.entries import unreadable_row
+from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey, ReviewTerms, review_manifest
-from webhook.commands.shared.output import add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import add_reports, render, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
 from webhook.files import STDIN
-from webhook.files.manifests import Dump
+from webhook.files.manifests import Dump, meta, text
 from webhook.files.read import File, read, shown
 from webhook.files.report import FORMATS, Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
@@ -26,12 +26,8 @@ from webhook.policy.match import NO_NAMES, KnownNames, asks_who, authenticated
 from webhook.policy.model import CLAIM_CONTROLLER
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print what is wrong. Returns 0 for nothing, 1 for errors, 2 for wrong usage or unreadable input."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if not options.files and options.policy is None and options.policy_configmap is None:
         parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
     flags.refuse_stdin_twice([*options.files, *options.old, options.policy, options.candidate], parser)
@@ -56,10 +52,10 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         report.add(Row(", ".join(map(shown, options.old)), local=len(options.old) == 1, entries=(told,)))
     allow_empty = options.allow_empty or options.skip_others or not options.files
     flags.refuse_empty(report, "check", allow_empty=allow_empty, skips_others=True)
-    renderer, color = renderer_of("check"), flags.use_color(options.color)
+    color = flags.use_color(options.color)
     return write_reports(
         options.output,
-        lambda target: renderer.render(target.format, report, color=target.shown and color),
+        lambda target: render("check", target.format, report, color=target.shown and color),
         report.exit_code,
     )
 
@@ -127,12 +123,9 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
     """Return the policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
-        # Late: see commands/shared/main.py.
-        import asyncio  # noqa: PLC0415
-
         from webhook.commands.shared.snapshot import policy_of_cluster  # noqa: PLC0415
 
-        found = asyncio.run(policy_of_cluster(flags.credentials_of(options), options.policy_configmap))
+        found = flags.ask_cluster(options, lambda cluster: policy_of_cluster(cluster, options.policy_configmap))
         return policy_in(found, now=now)
 
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from webhook.api.names import PROGRAM
-from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
-from webhook.commands.verbs import CLUSTER_FLAGS, VERBS, command_line_of
+from webhook.commands.verbs import ANYWHERE, CLUSTER_FLAGS, VERBS, command_line_of, verb_first
 from webhook.config.command_line import CommandLine, program
 
 _PLUGIN: Final = "kubectl-dtaint"
@@ -88,15 +87,10 @@ _NAMES_OF_CLUSTER: Final = {"status": "rules", "taint": "devices", "untaint": "d
 _EXPLAINED: Final = {"pod": "pods", "claim": "claims", "device": "devices", "rule": "rules"}
 _NAMED: Final = {"--context": "contexts", "--namespace": "namespaces", "-n": "namespaces"}
 _WORDS: Final = {"completion": tuple(_SHELLS), "schema": ("policy", "suite"), "diff": ("live",)}
-_GLOBAL: Final = (*sorted(CLUSTER_FLAGS.values()), "--namespace")
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Print the script. Returns 0, or 2 for wrong usage."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
     return write(_SHELLS[options.shell], 0)
 
 
@@ -130,8 +124,8 @@ class Suggestions(NamedTuple):
 def suggestions_for(words: Sequence[str]) -> Suggestions:
     """Return what may stand for the last word."""
     *before, current = words or ("",)
-    verb, rest = _verb_in(before)
-    if verb is None:
+    verb, *rest = verb_first(before) or ["-"]
+    if verb.startswith("-"):
         return _verbs(current, before)
     if verb not in VERBS:
         return Suggestions()
@@ -161,22 +155,11 @@ def _plain(current: str, words: Iterable[str], directive: int = NO_FILES) -> Sug
     return _starting(current, ((word, "") for word in words))._replace(directive=directive)
 
 
-def _verb_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the verb, if there is one already, and what follows it; kubectl's global flags may stand before it."""
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if not word.startswith("-"):
-            return word, list(words[at + 1 :])
-        at += 1 if "=" in word else 2
-    return None, []
-
-
 def _verbs(current: str, before: Sequence[str]) -> Suggestions:
-    if before and before[-1] in (*_GLOBAL, "-n"):
+    if before and before[-1] in ANYWHERE:
         return _cluster_flag(before[-1], current, before)
     if current.startswith("-"):
-        return _plain(current, [*_GLOBAL, "--help", "--version"])
+        return _plain(current, [*[each for each in ANYWHERE if each.startswith("--")], "--help", "--version"])
     return _starting(current, VERBS.items())
 
 

@@ -25,15 +25,16 @@ from webhook.commands.shared.flags import (
     add_cluster,
     add_interval,
     add_policy_config_map,
+    ask_cluster,
     given_cluster_flags,
 )
 from webhook.commands.shared.main import (
+    INTERRUPTED,
     REFUSED,
     ClusterUnreachable,
     ServerRefusal,
     WrongUsage,
     asking_server,
-    main_of,
     reading_cluster,
 )
 from webhook.commands.shared.output import flushed, write_more
@@ -43,7 +44,6 @@ from webhook.commands.shared.tainting import (
     TaintResult,
     add_confirm,
     add_dry_run,
-    ask_cluster,
     order_of,
     report_refusals,
     write_taints,
@@ -59,14 +59,11 @@ from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.rule_store import RuleStore
-    from webhook.commands.shared.snapshot import ReadInventory
+    from webhook.commands.shared.snapshot import ReadInventory, RuleStore
     from webhook.commands.status.report import StatusReport
     from webhook.commands.status.views import PodStatus
 
 _KEY: Final = f"{OWN_GROUP}/drain"
-_INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells count."""
 _CALM_SECONDS: Final = 5.0
 """After a rule was written, until no scheduler allocates that has not seen it: as long as the worker waits."""
 _SETTLE_SECONDS: Final = 30.0
@@ -80,16 +77,12 @@ _GIVES_UP: Final = frozenset(
 _DONE: Final = frozenset({ConditionReason.COMPLETED, ConditionReason.NOTHING_TO_DO})
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Drain. Return 0 once no allocation holds a device, 1 if that is not to be, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, partial(_run, words=arguments))
-
-
-def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     drain = Drain(options, *_read(options))
     with asking_server():
         results = ask_cluster(options, drain.close)
-    if report_refusals(results, drain.order, parser.prog, words):
+    if report_refusals(results, drain.order, parser):
         return REFUSED
     dry_run = drain.order.dry_run
     lines = [*[each.line for each in results], *map(visible, drain.waits)]
@@ -101,7 +94,7 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
     except KeyboardInterrupt:
         text = visible("; ".join(["the taint stays, and the worker goes on", *drain.waits]))
         sys.stderr.write(f"\ninterrupted: {text}. To take it back: {drain.undo()}\n")
-        return flushed(_INTERRUPTED)
+        return flushed(INTERRUPTED)
     if end.emptied:
         return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
     sys.stderr.write(f"error: not drained: {visible(end.text)}\nThe taint stays. To take it back: {drain.undo()}\n")
@@ -122,13 +115,8 @@ def _read(options: argparse.Namespace) -> tuple[DeviceSelection, TaintSpec]:
 
 def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> DrainEnd:
     """Return how it ended; lines about pods go to standard output meanwhile, and hints to standard error, each once."""
-    # Late: see commands/shared/main.py.
-    import logging  # noqa: PLC0415
-
     from webhook.commands.status.run import look  # noqa: PLC0415
 
-    # Otherwise the worker's own code would log to standard error what is in the lines.
-    logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
     timeout = math.inf if options.timeout is None else options.timeout.total_seconds()
     interval = options.interval or INTERVAL_SECONDS
     progress, begun = DrainProgress(drain.rules, parser.prog), time.monotonic()
@@ -180,8 +168,7 @@ class Drain(msgspec.Struct):
 
     async def close(self, cluster: Cluster) -> list[TaintResult]:
         """Write the rules. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
-        # Late: see commands/shared/main.py.
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         store = await RuleStore.of(cluster)
         read, nodes = await self._read(cluster)
@@ -193,7 +180,6 @@ class Drain(msgspec.Struct):
         return await self._write(store, self.order, read, nodes)
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.snapshot import CLAIMS, PLACES, PODS, SLICES, read_inventory  # noqa: PLC0415
 
         nodes, wished = await nodes_of(cluster, self.selection), PLACES if self.options.wait_for_place else ()
@@ -239,8 +225,7 @@ class Drain(msgspec.Struct):
 
     async def _let_go(self, cluster: Cluster) -> None:
         """Have the worker evict for rules whose pods all find a place, and find which wait. Raises ServerRefusal."""
-        # Late: see commands/shared/main.py.
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         read, _ = await self._read(cluster)
         order = self.order._replace(annotations={**self.order.annotations, EVICT: "true"}, wanted=self._ready(read))
@@ -259,14 +244,13 @@ class Drain(msgspec.Struct):
 
         `waits` says why others do not. Pods of DaemonSets do not count: they come back to the same node.
         """
-        # Late: see commands/shared/main.py.
         from webhook.admission.impact_text import places_figures  # noqa: PLC0415
         from webhook.inventory.impact import Impact  # noqa: PLC0415
         from webhook.inventory.placement import Seeker, freed_claims, placements  # noqa: PLC0415
         from webhook.inventory.supply import Supply  # noqa: PLC0415
 
         inventory, claims = read.inventory, read.inventory.claims
-        taints = [(DeviceNames(*[part or None for part in each]), DeviceTaint(*self.taint)) for each in self.closed]
+        taints = [(DeviceNames.of(each.selector), DeviceTaint(*self.taint)) for each in self.closed]
         pods = {
             pod.meta.uid: Seeker.of(pod, [claims[key] for key in claim_keys(pod) if key in claims])
             for pod in inventory.pods.values()
@@ -300,9 +284,8 @@ class Drain(msgspec.Struct):
         The worker speaks of the devices of the rules only: more may belong to what is drained than did at first, and
         some of it cannot be tainted, because others use it. What belongs to it by now is tainted, too.
         """
-        # Late: see commands/shared/main.py.
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         try:
             read, nodes = await self._read(cluster)
@@ -322,13 +305,12 @@ class Drain(msgspec.Struct):
         return DrainSight()
 
     def _judged(self, sight: DrainSight, read: ReadInventory, nodes: frozenset[str]) -> DrainSight:
-        # Late: see commands/shared/main.py.
         from webhook.eviction.released import in_use_message  # noqa: PLC0415
         from webhook.inventory.hardware import devices_to_look_at, named_holders  # noqa: PLC0415
 
         inventory = read.inventory
-        named = [DeviceNames(*[part or None for part in each]) for each in self.closed]
-        places = {place for names in named for place in devices_to_look_at(inventory, names)}
+        closed = [DeviceNames.of(each.selector) for each in self.closed]
+        places = {place for names in closed for place in devices_to_look_at(inventory, names)}
         held = {key for place in places for key in inventory.usage.claims_on(*place)}
         held.update(read.devices.claims_on(nodes), read.devices.perhaps_on(nodes))
         monitors = {key for key in held if _monitors(read, key)}
@@ -346,7 +328,6 @@ class Drain(msgspec.Struct):
 
 def _monitors(read: ReadInventory, key: str) -> bool:
     """Return whether a claim has its devices by admin access, and only pods of DaemonSets use it."""
-    # Late: see commands/shared/main.py.
     from webhook.commands.shared.node_devices import allocated  # noqa: PLC0415
 
     claim = read.inventory.claims[key]
@@ -354,7 +335,7 @@ def _monitors(read: ReadInventory, key: str) -> bool:
         pod = read.inventory.pods.get(f"{claim.meta.namespace}/{user.name}")
         if pod is None or not is_pod(user) or pod.meta.uid != user.uid:
             return False
-        if pod.owner is None or pod.owner.kind != "DaemonSet":
+        if pod.owner is None or pod.owner.kind != DAEMON_SET:
             return False
     admin = read.devices.placement.admin.get(key, frozenset())
     return bool(claim.reserved_for) and admin.issuperset(allocated(claim))
@@ -413,7 +394,6 @@ class DrainProgress:
 
     def lines(self, report: StatusReport) -> Iterator[str]:
         """Yield a line for each pod of which something is new, and one for all of them if their number has changed."""
-        # Late: see commands/shared/main.py.
         from webhook.commands.status.views import PodState  # noqa: PLC0415
 
         words = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}

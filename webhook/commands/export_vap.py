@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from webhook.commands.shared.flags import add_namespace_of_installation, add_output
-from webhook.commands.shared.main import USAGE, main_of
+from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
 from webhook.config.command_line import CommandLine, program
@@ -24,16 +23,12 @@ _ALL: Final = "all"
 _RULES: Final = "rules"
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Print policies and bindings, and on stderr gaps. Return 0, 1 with --strict if so, 2 for no policy."""
-    return main_of(command_line(), arguments, _run)
-
-
 def _say(text: str) -> None:
     sys.stderr.write(f"{program(_VERB)}: {text}\n")
 
 
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
+    """Print policies and bindings, and on stderr gaps. Return 0, 1 with --strict if so, 2 for no policy."""
     if (options.file is None) == (options.policy is None):
         parser.error("one POLICY is required" if options.file is None else "POLICY and --policy are the same: give one")
     name = options.file or options.policy

@@ -32,8 +32,8 @@ from webhook.commands.shared.device_selection import (
     parse_selection,
     refuse_missing,
 )
-from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
+from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, ask_cluster
+from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import CommandLine, IntermixedLine, program
@@ -45,6 +45,7 @@ from webhook.inventory.state import is_pod
 from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:  # these load a client, or most of an inventory
+    from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.snapshot import ReadInventory
     from webhook.inventory.impact import Taint
     from webhook.inventory.state import Inventory
@@ -57,7 +58,7 @@ _WIDE: Final = ("NODE", "RULE", "EVICTION", "EXPIRES", "REASON", "DATA")
 
 
 class TaintSource(msgspec.Struct, frozen=True):
-    """What sets a taint. `kind`: slice, rule, patch or reaction; `rule`: the rule's name, if it is one."""
+    """What sets a taint. `kind`: slice, rule or patch; `rule`: the rule's name, if it is one."""
 
     kind: str
     name: str
@@ -126,12 +127,8 @@ Row = tuple[ListedDevice, ListedTaint | None]
 """A line of the table: a device, here without its taints, and one of these; None for a device without any."""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print the list. Return 0, 1 if the server refuses or a name is unknown, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     selection, taints = parse_selection(options)
     if taints:
         parser.error(f"{taints[0]} is no device such as gpu.example.com/node-7/gpu-0")
@@ -145,25 +142,21 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: bool = False) -> TaintList:
     """Return what there is. The `first` look refuses names of what is not there."""
-    # Late: see commands/shared/main.py.
-    import asyncio  # noqa: PLC0415
-
-    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415
+    from webhook.cluster.client.rest import path_of  # noqa: PLC0415
     from webhook.commands.shared.snapshot import CLAIMS, PODS, RULES, SLICES, read_inventory  # noqa: PLC0415
 
-    async def ask() -> tuple[ReadInventory, frozenset[str]]:
-        async with Cluster(credentials_of(options)) as cluster:
-            nodes = await nodes_of(cluster, selection)
-            wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
-            read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
-            if first and not selection.by_node:
-                refuse_missing(read, selection)
-            for node in bare(read.devices, {each: (each,) for each in selection.nodes}) if first else ():
-                await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
-            return read, nodes
+    async def ask(cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
+        nodes = await nodes_of(cluster, selection)
+        wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
+        read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
+        if first and not selection.by_node:
+            refuse_missing(read, selection)
+        for node in bare(read.devices, {each: (each,) for each in selection.nodes}) if first else ():
+            await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
+        return read, nodes
 
     with asking_server():
-        read, nodes = asyncio.run(ask())
+        read, nodes = ask_cluster(options, ask)
     devices, namespace = listed_devices(read), options.namespace
     if selection.by_node or selection.addresses:
         wanted = frozenset(belonging(read, selection, nodes))
@@ -184,7 +177,6 @@ def _notes(inventory: Inventory, *, everything: bool) -> Iterator[str]:
 
     `everything`: also one on all that select no published device: a node that is gone leaves such rules behind.
     """
-    # Late: see commands/shared/main.py.
     from webhook.admission.impact_text import first_names  # noqa: PLC0415
     from webhook.inventory.hardware import is_published  # noqa: PLC0415
     from webhook.inventory.targets import can_judge  # noqa: PLC0415
@@ -210,7 +202,6 @@ def listed_devices(read: ReadInventory) -> list[ListedDevice]:
 
     Devices that an allocation holds are among them, also where no slice shows them any more.
     """
-    # Late: see commands/shared/main.py.
     from webhook.inventory.impact import Taint  # noqa: PLC0415
 
     inventory, rules = read.inventory, defaultdict[DeviceNames, list[DeviceTaintRule]](list)
@@ -283,7 +274,6 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
 
 def _shown(found: TaintList, options: argparse.Namespace) -> str:
     if options.output in ("json", "yaml"):
-        # Late: see commands/shared/main.py.
         from webhook.files.report import STRUCTURED  # noqa: PLC0415
 
         values = msgspec.to_builtins(found)

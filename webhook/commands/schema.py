@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import pkgutil
-from collections.abc import Sequence
 from typing import Final
 
 from webhook.api.meta import OWN_GROUP
-from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
 from webhook.files.report import json_text
@@ -17,12 +15,8 @@ from webhook.files.report import json_text
 _FILES: Final = {"policy": "schema.json", "suite": "suite.schema.json"}
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Print the schema. Return 0, or 2 for wrong usage."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
     schema = json.loads(pkgutil.get_data("webhook.policy", _FILES[options.what]) or b"{}")
     identity = f"https://{OWN_GROUP}/schemas/{options.what}.v1alpha1.json"  # it need not lead anywhere
     return write(json_text({"$schema": schema.pop("$schema"), "$id": identity, **schema}), 0)

@@ -6,15 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.api.meta import RULE_VERSIONS, format_time
 from webhook.api.rules import EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
-from webhook.commands.shared.flags import add_cluster
-from webhook.commands.shared.main import REFUSED, ClusterUnreachable, WrongUsage, asking_server, main_of
+from webhook.commands.shared.flags import add_cluster, ask_cluster
+from webhook.commands.shared.main import REFUSED, ClusterUnreachable, WrongUsage, asking_server
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import (
     DryRun,
@@ -22,7 +21,6 @@ from webhook.commands.shared.tainting import (
     TaintResult,
     add_confirm,
     add_dry_run,
-    ask_cluster,
     order_of,
     planned,
     report_refusals,
@@ -37,12 +35,8 @@ if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Taint the devices. Return 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
-    return main_of(command_line(), arguments, partial(_run, words=arguments))
-
-
-def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     selection, taints = _read(options)
 
     def order_for(addresses: Sequence[DeviceAddress]) -> TaintOrder:
@@ -55,9 +49,8 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
         return order_of(options, addresses, taints, annotations, "overwrite" if options.overwrite else "refuse")
 
     async def taint(cluster: Cluster) -> tuple[list[TaintResult], TaintOrder]:
-        # Late: see commands/shared/main.py.
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         store, known = await RuleStore.of(cluster), selection.addresses
         if selection.by_node or not options.missing_ok:
@@ -79,7 +72,7 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
         sys.stderr.write(f"{parser.prog}: no cluster was asked, so this is of version {version}: {error}\n")
         order = order_for(selection.addresses)
         results = planned(order, (), version)
-    refused = report_refusals(results, order, parser.prog, words)
+    refused = report_refusals(results, order, parser)
     written = [each for each in results if not each.refusal]
     return write(_shown(written, options.output, order.dry_run), REFUSED if refused else 0)
 

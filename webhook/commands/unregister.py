@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.names import PROGRAM
 from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
 
@@ -20,12 +19,8 @@ _RESOURCES: Final = ("validatingwebhookconfigurations", "mutatingwebhookconfigur
 _UNCONFIRMED: Final = 1
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print what it deleted. Return 0, 1 without --yes if there is something to delete, 2 without a cluster."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     import asyncio  # noqa: PLC0415 -- help needs none of it
 
     with reading_cluster():

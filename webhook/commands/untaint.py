@@ -17,10 +17,10 @@ from webhook.commands.shared.device_selection import (
     parse_selection,
     refuse_missing,
 )
-from webhook.commands.shared.flags import add_cluster
-from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, main_of, refusal_text
+from webhook.commands.shared.flags import add_cluster, ask_cluster
+from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, refusal_text
 from webhook.commands.shared.output import write
-from webhook.commands.shared.tainting import DryRun, add_dry_run, ask_cluster, write_warnings
+from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import (
     NAME,
     DeviceAddress,
@@ -36,8 +36,7 @@ from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.rule_store import RuleStore
-    from webhook.commands.shared.snapshot import ReadInventory
+    from webhook.commands.shared.snapshot import ReadInventory, RuleStore
     from webhook.inventory.state import Inventory
 
 _ATTEMPTS: Final = 5
@@ -62,12 +61,8 @@ class RemovedRule(NamedTuple):
     note: str = ""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Delete the rules. Return 0, 1 if there is none or one is refused, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
     selection, patterns = _read(options)
     dry_run = DryRun(options.dry_run)
     with asking_server():
@@ -109,10 +104,8 @@ async def _untaint(
     cluster: Cluster, selection: DeviceSelection, patterns: Sequence[TaintPattern], dry_run: DryRun
 ) -> tuple[list[UntaintChoice], list[RemovedRule]]:
     """Delete the rules, or none if there is none for one of the taints, or the server refuses a deletion."""
-    # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
-    from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, RuleStore, read_inventory  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.names import PROGRAM
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from webhook.config.command_line import CommandLine
 
 GROUPS: Final = {
@@ -49,10 +51,20 @@ CLUSTER_FLAGS: Final = {
     "as_group": "--as-group",
 }
 """kubectl's flags that say which cluster, and as which user, by where argparse puts their values."""
+ANYWHERE: Final = (*sorted(CLUSTER_FLAGS.values()), "--namespace", "-n")
+"""Flags that kubectl also accepts before the verb."""
 DAEMONS: Final = {"evict": "workers", "patch": "workers", "serve": "serve"}
 """Verbs that run until they are stopped, with the module of `webhook.config` that has their flags."""
 _FOLDERS: Final = frozenset({"diff", "doctor", "explain", "preview", "status", "test"})
 """Verbs of several modules, whose `command` is run."""
+
+
+def verb_first(words: Sequence[str]) -> list[str]:
+    """Return the words with the flags before the verb moved behind it; as they are if no verb follows these."""
+    at = 0
+    while at < len(words) and words[at].partition("=")[0] in ANYWHERE:
+        at += 1 if "=" in words[at] else 2
+    return [*words[at : at + 1], *words[:at], *words[at + 1 :]] if at < len(words) else list(words)
 
 
 def module_of(verb: str) -> str:

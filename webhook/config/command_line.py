@@ -42,6 +42,8 @@ class CommandLine(argparse.ArgumentParser):
         self.end = end
         self.values: dict[str, tuple[str, ...]] = {}
         self.variables: dict[str, str] = {}
+        self.given: list[str] = []
+        """The words that were parsed."""
         usual = f"{PROGRAM} {program.rpartition(' ')[2]}"
         shown = "\n".join(f"  {example.replace(usual, program)}" for example in self.examples)
         super().__init__(
@@ -65,7 +67,7 @@ class CommandLine(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
         """Do as argparse does, but report a misspelt flag before any other error."""
-        words = sys.argv[1:] if args is None else list(args)
+        self.given = words = sys.argv[1:] if args is None else list(args)
         complaint = misspelt(self, words)
         if complaint is not None:
             self.error(complaint)

@@ -20,8 +20,6 @@ from webhook.server.settings import Address, ListenerSettings
 from webhook.telemetry.logs import LogFormat
 
 ENVIRONMENT_PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
-_WITHOUT_FLAG: Final = f"{ENVIRONMENT_PREFIX}NAMESPACE"
-"""A variable that is read by verbs whose flags cannot be set in the environment."""
 _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$"
 )
@@ -218,7 +216,7 @@ class DaemonCommandLine(CommandLine):
         }
 
     def _unknown(self, environment: Mapping[str, str]) -> dict[str, str]:
-        ours = {name.removeprefix(ENVIRONMENT_PREFIX) for name in (*self.variables.values(), _WITHOUT_FLAG)}
+        ours = {name.removeprefix(ENVIRONMENT_PREFIX) for name in self.variables.values()}
         unknown = {}
         for name in sorted(environment):
             word = name.removeprefix(ENVIRONMENT_PREFIX)

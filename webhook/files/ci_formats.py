@@ -70,28 +70,25 @@ def _with_fingerprints(findings: Iterable[tuple[Row, Entry]]) -> Iterator[tuple[
         yield row, entry, sha256(f"{about}\0{seen[about]}".encode(errors="backslashreplace")).hexdigest()
 
 
-class Renderer:
-    """Prints reports of a verb. `texts` gives the title and the text of each warning code, if they are needed."""
+Texts = Mapping[str, tuple[str, str, str]]
+"""By warning code: the code, its title and its text in Markdown."""
 
-    def __init__(self, verb: str, texts: Callable[[], Mapping[str, tuple[str, str]]]) -> None:
-        self._verb = verb
-        self._texts = texts
 
-    def render(self, output: str, report: Report, *, color: bool = False) -> str:
-        """Return the report in one of FORMATS; `color` is for text only."""
-        if output in STRUCTURED:
-            return STRUCTURED[output](as_values(report))
-        if output == "text":
+def rendered(verb: str, output: str, report: Report, texts: Callable[[], Texts], *, color: bool = False) -> str:
+    """Return a report of a verb in one of FORMATS; `texts` is called if they are needed, `color` is for text only."""
+    match output:
+        case "text":
             return as_text(report, color=color)
-        match output:
-            case "junit":
-                return as_junit(report, self._verb)
-            case "github":
-                return as_github(report)
-            case "gitlab":
-                return json_text(code_quality_values(report))
-            case _:
-                return json_text(sarif_values(report, self._verb, self._texts()))
+        case "junit":
+            return as_junit(report, verb)
+        case "github":
+            return as_github(report)
+        case "gitlab":
+            return json_text(code_quality_values(report))
+        case "sarif":
+            return json_text(sarif_values(report, verb, texts()))
+        case _:
+            return STRUCTURED[output](as_values(report))
 
 
 # --- JUnit ---------------------------------------------------------------------------------------
@@ -182,11 +179,8 @@ _REASONS: Final = {
 }
 
 
-def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Return one run of SARIF 2.1.0: findings as results, by code, rule or reason; unreadable input as notifications.
-
-    `texts` has the title and the text, in Markdown, of each warning code.
-    """
+def sarif_values(report: Report, verb: str, texts: Texts) -> dict[str, Any]:
+    """Return one run of SARIF 2.1.0: findings as results by code, rule or reason, unreadable input as notifications."""
     unread = [
         {"level": "error", "message": {"text": entry.message}, **_places(row, entry)}
         for row, entry in report.entries()
@@ -236,12 +230,12 @@ def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+def _rule(name: str, entry: Entry, texts: Texts) -> dict[str, Any]:
     """Describe a check, for viewers that show it with all its results."""
     level = _LEVELS[entry.level]
     found: dict[str, Any] = {"id": name}
     if name in texts:
-        title, markdown = texts[name]
+        _, title, markdown = texts[name]
         found["name"] = "".join(word.capitalize() for word in re.findall(r"\w+", title))
         plain = markdown.replace("*Do:*", "Do:").replace("`", "")
         anchor = re.sub(r"[^\w -]", "", f"{name} {title}".lower()).replace(" ", "-")

@@ -87,16 +87,16 @@ class Dump:
         """Add manifests; of two with the same name the last counts."""
         for manifest in manifests:
             value = manifest.value
-            kind = _kind_of(value)
+            kind = kind_of(value)
             if kind == _NAMESPACE:
-                name = _name_of(value)
+                name = text(meta(value), "name")
                 self.namespaces[name] = labels_of(value) | {NAMESPACE_NAME_LABEL: name}
-                if _object(value, "metadata").get("deletionTimestamp"):
+                if meta(value).get("deletionTimestamp"):
                     self.terminating.add(name)
-            elif kind is not None and kind.group == GROUP and kind.kind == "DeviceClass":
-                self.device_classes[_name_of(value)] = drivers_in_manifest(value)
+            elif kind.group == GROUP and kind.kind == "DeviceClass":
+                self.device_classes[text(meta(value), "name")] = drivers_in_manifest(value)
                 self.others.append(manifest)
-            elif kind is not None and kind.group == GROUP and kind.kind in CLAIMS:
+            elif kind.group == GROUP and kind.kind in CLAIMS:
                 self.claims.append(manifest)
             else:
                 self.others.append(manifest)
@@ -136,10 +136,10 @@ class Stock:
         held, errors = held_in(value)
         if held is not None:
             return (with_demand(held, value) if self.whole and not errors else held), errors
-        if self.whole and _kind_of(value) == _NODE:
+        if self.whole and kind_of(value) == _NODE:
             self.kinds["Node"] += 1
-            if not _object(value, "spec").get("unschedulable"):
-                self.nodes[_name_of(value)] = labels_of(value)
+            if not child(value, "spec").get("unschedulable"):
+                self.nodes[text(meta(value), "name")] = labels_of(value)
         return patching_object_in(value)
 
     def put(self, value: InventoryObject | PatchingObject) -> None:
@@ -155,11 +155,11 @@ class Stock:
 def with_demand(value: InventoryObject, written: Mapping[str, Any]) -> InventoryObject:
     """Return a claim with what it asks for, and a slice with what it offers, as it is written."""
     if isinstance(value, ResourceClaim):
-        devices = _object(_object(written, "spec"), "devices")
+        devices = child(child(written, "spec"), "devices")
         asked = {name: devices.get(name) for name in ("requests", "constraints")}
         return structs.replace(value, demand=demand_in(json.dumps(asked).encode()))
     if isinstance(value, ResourceSlice):
-        spec = _object(written, "spec")
+        spec = child(written, "spec")
         return structs.replace(value, beside_devices={name: spec[name] for name in BESIDE_DEVICES if name in spec})
     return value
 
@@ -177,44 +177,47 @@ def patching_object_in(value: Any, path: Path | None = None) -> tuple[PatchingOb
 def _decoded(
     decoders: Mapping[tuple[str, str], Callable[[Reader], T]], value: Any, path: Path | None = None
 ) -> tuple[T | None, list[FieldError]]:
-    kind = _kind_of(value)
-    decode = decoders.get((kind.group, kind.kind)) if kind is not None else None
+    kind = kind_of(value)
+    decode = decoders.get((kind.group, kind.kind)) if kind.version else None
     errors: list[FieldError] = []
     return (None if decode is None else decode(Reader.of(value, errors, path))), errors
 
 
 def lacking(dump: Dump, *, releases: bool) -> Iterator[str]:
     """Tell the kinds that a dump for audits lacks (of another release if `releases`), and what is unknown for that."""
-    kinds = {each.kind for manifest in (*dump.claims, *dump.others) if (each := _kind_of(manifest.value))}
+    kinds = {kind_of(manifest.value).kind for manifest in (*dump.claims, *dump.others)}
     found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
-    for kind, text in (_AUDIT_NEEDS | (_RELEASE_NEEDS if releases else {})).items():
+    for kind, needed in (_AUDIT_NEEDS | (_RELEASE_NEEDS if releases else {})).items():
         if not found.get(kind):
-            yield f"the dump has no {text}"
+            yield f"the dump has no {needed}"
 
 
 def labels_of(value: Any) -> dict[str, str]:
     """Return the labels of an object that are text."""
-    labels = _object(_object(value, "metadata"), "labels")
-    return {key: text for key, text in labels.items() if isinstance(text, str)}
+    return {key: label for key, label in child(meta(value), "labels").items() if isinstance(label, str)}
 
 
-def _kind_of(value: Any) -> GroupVersionKind | None:
-    if not isinstance(value, dict):
-        return None
-    version, kind = value.get("apiVersion"), value.get("kind")
-    if not isinstance(version, str) or not isinstance(kind, str):
-        return None
-    return GroupVersionKind.parse(version, kind)
+def kind_of(value: Any) -> GroupVersionKind:
+    """Return the kind of an object with its group and version, as far as they are given."""
+    said = value if isinstance(value, dict) else {}
+    return GroupVersionKind.parse(text(said, "apiVersion"), text(said, "kind"))
 
 
-def _name_of(value: Any) -> str:
-    name = _object(value, "metadata").get("name")
-    return name if isinstance(name, str) else ""
+def meta(value: Any) -> dict[str, Any]:
+    """Return the metadata of an object, empty if it has none."""
+    return child(value, "metadata")
 
 
-def _object(value: Any, name: str) -> dict[str, Any]:
+def child(value: Any, name: str) -> dict[str, Any]:
+    """Return a field that is an object; anything else reads as empty."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def text(value: Mapping[str, Any], name: str) -> str:
+    """Return a text field; anything else reads as empty."""
+    found = value.get(name)
+    return found if isinstance(found, str) else ""
 
 
 Check = Callable[[str], None]

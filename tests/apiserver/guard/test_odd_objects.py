@@ -19,6 +19,7 @@ from tests.apiserver.policy.stage import Stage, make_policy
 from tests.controlplane.processes import wait_until
 from webhook.commands import audit
 from webhook.commands.preview import command as preview
+from webhook.commands.shared.main import main_of
 
 Json = dict[str, Any]
 
@@ -108,9 +109,9 @@ def test_worker_audit_and_preview_go_on(
             wait_until(lambda: ward.condition(rule).get("message") == expected, "the pod of the odd claim is seen")
         (tmp_path / "rule.json").write_text(json.dumps(stage.client.get(f"{RULES}/{rule}").object))
         (tmp_path / "policy.json").write_text(json.dumps(POLICY))
-        assert preview.run([str(tmp_path / "rule.json"), kubeconfig]) == 0
+        assert main_of(preview, [str(tmp_path / "rule.json"), kubeconfig]) == 0
         assert re.search(rf"^{ward.name}/one .* now +no toleration$", capsys.readouterr().out, re.MULTILINE)
-        assert audit.run(["-o", "json", "--policy", str(tmp_path / "policy.json"), kubeconfig]) == 1
+        assert main_of(audit, ["-o", "json", "--policy", str(tmp_path / "policy.json"), kubeconfig]) == 1
         found = json.loads(capsys.readouterr().out)["findings"]
         assert [(each["name"], each["reason"]) for each in found if each["namespace"] == ward.name] == [
             ("one", "refused")

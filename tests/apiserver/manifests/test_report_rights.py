@@ -18,6 +18,7 @@ from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.commands import audit
+from webhook.commands.shared.main import main_of
 
 ACCOUNT: Final = "device-taint-webhook-reports"
 NAME: Final = "device-taint-webhook"
@@ -61,7 +62,7 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         """The reports of namespace default after it, by name."""
-        assert audit.run([*self._audit[1:], f"--kubeconfig={self.token.kubeconfig}"]) == 0
+        assert main_of(audit, [*self._audit[1:], f"--kubeconfig={self.token.kubeconfig}"]) == 0
         done = self._plane.kubectl(*self._apply, f"--kubeconfig={self.token.kubeconfig}")
         assert done.code == 0, done
         return {each["metadata"]["name"]: each for each in self._plane.client.get(REPORTS).items}

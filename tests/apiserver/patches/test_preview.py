@@ -16,6 +16,7 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands.preview import command as preview
+from webhook.commands.shared.main import main_of
 
 DRIVER: Final = "patched.example.com"
 IS_HIGH: Final = f'device.attributes["{DRIVER}"].model == "h100"'
@@ -65,7 +66,7 @@ def previewed(plane: ControlPlane, folder: Path, asked: Any, capsys: pytest.Capt
     file = folder / "patch.yaml"
     file.write_text(yaml.safe_dump(asked))
     kubeconfig = str(plane.kubeconfig_of("previews", ["system:masters"]))
-    assert preview.run([str(file), "--kubeconfig", kubeconfig, "-o", "json"]) == 0
+    assert main_of(preview, [str(file), "--kubeconfig", kubeconfig, "-o", "json"]) == 0
     [item] = json.loads(capsys.readouterr().out)["previews"]
     return item
 

@@ -10,6 +10,7 @@ from tests.unit.commands.runner import Runner
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.api.claims import FROM_TEMPLATE
 from webhook.commands import audit
+from webhook.commands.shared.main import main_of
 from webhook.policy.match import Requester
 
 BROKEN = make_toleration("health.example.com/x")
@@ -51,7 +52,7 @@ class AuditRunner(Runner):
 
     def __call__(self, *words: str, **files: Any) -> tuple[int, str]:
         flags = [f"--{stem}={self.write(stem, content)}" for stem, content in files.items()]
-        return self.said(audit.run([*words, *flags]))[:2]
+        return self.said(main_of(audit, [*words, *flags]))[:2]
 
     def told(self, *objects: Any, policy: Any = POLICY, **files: Any) -> list[tuple[str, str, str]]:
         """Severity, reason and path of what is told of a dump with these objects."""

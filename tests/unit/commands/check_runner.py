@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.unit.commands.runner import Runner
 from webhook.commands import check
+from webhook.commands.shared.main import main_of
 
 RULE = """\
 apiVersion: resource.k8s.io/v1
@@ -35,7 +36,7 @@ class CheckRunner(Runner):
         for stem, content in files.items():
             name = self.write(stem, content)
             words += ["--old", name] if stem == "old" else [name]
-        return self.said(check.run(words))[:2]
+        return self.said(main_of(check, words))[:2]
 
 
 def findings(output: str) -> list[tuple[str, str, str | None]]:

@@ -24,6 +24,7 @@ from tests.builders import (
 )
 from tests.unit.commands.runner import Runner
 from webhook.commands.preview import command as preview
+from webhook.commands.shared.main import main_of
 
 ON_DRIVER = {"driver": DRIVER}
 FOR_EVER = make_toleration(effect="NoExecute")
@@ -108,7 +109,7 @@ class PreviewRunner(Runner):
             flags += ["--dump", self.write("dump", dump)]
         if policy is not None:
             flags += ["--policy", self.write("policy", policy)]
-        return self.said(preview.run(flags))[:2]
+        return self.said(main_of(preview, flags))[:2]
 
     def told(self, asked: Any, *words: str, **files: Any) -> Any:
         """The one preview in the JSON output of a run without fault."""

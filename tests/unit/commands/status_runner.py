@@ -20,6 +20,7 @@ from tests.builders import (
 )
 from tests.unit.commands.preview_runner import used
 from tests.unit.commands.runner import Runner
+from webhook.commands.shared.main import main_of
 from webhook.commands.status import command as status
 
 SINCE = "2026-06-01T11:55:00Z"
@@ -102,7 +103,7 @@ CLUSTER = [RULE, IDLE, *SLICES, *CLAIMS, *PODS, BUDGET, NAMESPACE]
 class StatusRunner(Runner):
     """Writes a dump, runs status, returns exit code, output and errors."""
 
-    verb = staticmethod(status.run)
+    verb = status
 
     def __call__(self, *words: str, dump: Any = CLUSTER, policy: Any = None) -> tuple[int, str, str]:
         flags = list(words)
@@ -110,7 +111,7 @@ class StatusRunner(Runner):
             flags += ["--dump", self.write("dump", dump), "--time", NOW_TEXT]
         if policy is not None:
             flags += ["--policy", self.write("policy", policy)]
-        return self.said(self.verb(flags))
+        return self.said(main_of(self.verb, flags))
 
     def values(self, *words: str, **files: Any) -> Any:
         """The JSON of a run without fault."""

@@ -11,6 +11,7 @@ import yaml
 
 from tests.unit.policy.documents import make_document, make_entry
 from webhook.commands import export_vap
+from webhook.commands.shared.main import main_of
 
 POLICIES: Final = "ValidatingAdmissionPolicy"
 SAID: Final = "device-taint-webhook export-vap: "
@@ -26,7 +27,7 @@ def policy(tmp_path: Path) -> Path:
 
 def run(policy: Path, document: Any, *arguments: str) -> int:
     policy.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-    return export_vap.run([str(policy), *arguments])
+    return main_of(export_vap, [str(policy), *arguments])
 
 
 def test_yaml_is_a_stream_and_json_a_list_of_the_same(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +59,7 @@ def test_strict_counts_every_line(policy: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_policy_that_is_not_there_is_named_with_the_reason(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert export_vap.run(["--policy", str(policy)]) == 2
+    assert main_of(export_vap, ["--policy", str(policy)]) == 2
     assert capsys.readouterr().err == (
         f"{policy}: error: cannot be read: No such file or directory\n"
         f"{SAID}nothing was exported: the policy in {policy} cannot be read\n"

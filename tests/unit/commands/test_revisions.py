@@ -12,6 +12,7 @@ import yaml
 from tests.builders import DRIVER, NOW_TEXT, make_device, make_meta, make_slice
 from webhook.commands import check
 from webhook.commands.preview import command as preview
+from webhook.commands.shared.main import main_of
 
 FOLDER: Final = Path(__file__).parent / "revisions"
 CLUSTER: Final = make_slice([make_device("gpu-0"), make_device("gpu-1")], meta=make_meta("node-0-gpu"))
@@ -23,7 +24,7 @@ def file_of(document: str) -> str:
 
 def checked(document: str, release: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
     words = [file_of(document), "-o", "json", "--kubernetes-version", release, "--time", NOW_TEXT]
-    code = check.run(words)
+    code = main_of(check, words)
     return code, json.loads(capsys.readouterr().out)["findings"]
 
 
@@ -84,7 +85,7 @@ def test_check_refuses_what_the_document_forbids(
     assert text.count(old) == 1
     (tmp_path / "changed.yaml").write_text(text.replace(old, new))
     release = "1.34" if document == "slice-taints" else "1.37"
-    code = check.run([str(tmp_path / "changed.yaml"), "-o", "json", "--kubernetes-version", release])
+    code = main_of(check, [str(tmp_path / "changed.yaml"), "-o", "json", "--kubernetes-version", release])
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert (code, [each["field"] for each in findings if each["severity"] == "error"]) == (1, [field])
 
@@ -107,7 +108,7 @@ def test_preview_reads_each_document(
     dump.write_text(yaml.safe_dump(CLUSTER))
     release = "1.33" if document == "first" else "1.37"
     words = ["--dump", str(dump), "-o", "json", "--time", NOW_TEXT, "--kubernetes-version", release]
-    preview.run([file_of(document), *words])
+    main_of(preview, [file_of(document), *words])
     found = json.loads(capsys.readouterr().out)["previews"]
     assert [(each["kind"], each["summary"]["devices"], len(each["taints"])) for each in found] == previews
 
@@ -116,7 +117,7 @@ def test_preview_shows_what_a_patch_of_kep_5027_changes(tmp_path: Path, capsys: 
     devices = [{"name": "gpu-0", "attributes": {"serial": {"string": "abc"}, "slots": {"int": 8}}}]
     dump = tmp_path / "dump.yaml"
     dump.write_text(yaml.safe_dump(make_slice(devices)))
-    assert preview.run([file_of("attributes"), "--dump", str(dump), "-o", "json"]) == 0
+    assert main_of(preview, [file_of("attributes"), "--dump", str(dump), "-o", "json"]) == 0
     [item] = json.loads(capsys.readouterr().out)["previews"]
     changes = {each["name"].partition("/")[2]: (each["before"], each["after"]) for each in item["patch"]["changes"]}
     assert changes == {

@@ -16,8 +16,9 @@ from jsonschema import Draft4Validator
 
 from tests.unit.files.test_report import FULL, make_entry, make_report, make_row
 from webhook.api.names import TREE
-from webhook.commands.shared.codes import code_texts, codes
-from webhook.files.ci_formats import ANNOTATIONS, Renderer, open_reports
+from webhook.commands.shared.codes import codes
+from webhook.commands.shared.output import render
+from webhook.files.ci_formats import ANNOTATIONS, open_reports
 from webhook.files.report import FORMATS, Entry, Level, Report, Result, Row, as_values
 
 ROOT: Final = Path(__file__).parents[3]
@@ -26,7 +27,7 @@ SCHEMA: Final = Path(__file__).with_name("sarif-schema-2.1.0.json")
 
 
 def rendered(output: str, report: Report) -> str:
-    return Renderer("check", code_texts).render(output, report)
+    return render("check", output, report)
 
 
 def sarif_run(report: Report) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def test_a6_sarif_has_results_by_rule_and_tells_apart_what_could_not_be_read() -
 @pytest.mark.parametrize("code", list(codes()))
 def test_sarif_says_of_each_warning_code_what_it_means_and_what_to_do(code: str) -> None:
     (rule,) = sarif_run(make_report(make_row(make_entry(Level.WARNING, code=code))))["tool"]["driver"]["rules"]
-    title, text = code_texts()[code]
+    _, title, text = codes()[code]
     assert (rule["id"], rule["shortDescription"]["text"], rule["help"]["markdown"]) == (code, title, text)
     assert re.fullmatch(r"[A-Z]\w+", rule["name"])
     assert "Do: " in rule["help"]["text"]
@@ -176,7 +177,7 @@ def test_sarif_describes_findings_without_a_code_too() -> None:
 
 
 def test_verbs_upload_as_different_categories() -> None:
-    logs = [json.loads(Renderer(verb, code_texts).render("sarif", FULL)) for verb in ("check", "test")]
+    logs = [json.loads(render(verb, "sarif", FULL)) for verb in ("check", "test")]
     ids = {log["runs"][0]["automationDetails"]["id"] for log in logs}
     assert ids == {"device-taint-webhook-check/", "device-taint-webhook-test/"}
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from webhook.commands.shared.flags import add_cluster, add_output, add_policy_config_map
-from webhook.commands.shared.main import body_of, main_of
+from webhook.commands.shared.main import body_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_group, as_limit, as_namespace, as_time
 
@@ -14,9 +13,7 @@ LIVE: Final = "live"
 """Instead of a file: the policy of the cluster, or of the dump."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Print the differences. Returns 0 if there is none, 1 if there are some, 2 for wrong usage or bad input."""
-    return main_of(command_line(), arguments, body_of("webhook.commands.diff.run"))
+run: Final = body_of("webhook.commands.diff.run")
 
 
 def command_line() -> CommandLine:

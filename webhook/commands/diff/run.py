@@ -22,14 +22,14 @@ from webhook.api.field import JSON, Finding, Severity
 from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.diff.command import LIVE
-from webhook.commands.shared.entries import meta, text, unreadable_row
+from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import credentials_of, known_names, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
-from webhook.files.manifests import CLAIMS, Dump, Stock
+from webhook.files.manifests import CLAIMS, Dump, Stock, meta, text
 from webhook.files.read import Manifest, read
 from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
@@ -146,7 +146,6 @@ def _from_files(names: Iterable[str], rows: list[Row]) -> Iterator[Manifest]:
 
 
 def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[Manifest], list[Manifest], str]:
-    # Late: see commands/shared/main.py.
     from webhook.commands.shared.snapshot import objects_of_cluster  # noqa: PLC0415
 
     with reading_cluster():

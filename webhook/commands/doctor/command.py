@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from webhook.commands.shared import flags
-from webhook.commands.shared.main import body_of, main_of
+from webhook.commands.shared.main import body_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_wait
 
 _WAIT_SECONDS: Final = 120.0
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Print a line for each check. Return 0 if all pass, 1 if one warns or fails, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, body_of("webhook.commands.doctor.probe"))
+run: Final = body_of("webhook.commands.doctor.probe")
 
 
 def command_line() -> CommandLine:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.shared.codes import CODE, codes
@@ -17,7 +15,7 @@ from webhook.commands.shared.flags import (
     refuse_cluster_beside_dump,
     refuse_stdin_twice,
 )
-from webhook.commands.shared.main import USAGE, main_of
+from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.output import write
 from webhook.commands.status.command import add_evictors
 from webhook.config.command_line import CommandLine, program
@@ -31,16 +29,11 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print the rules evaluated for each object. Returns 0, 1 if one is refused, 2 for wrong usage or bad input."""
-    return main_of(command_line(), arguments, _explain)
-
-
-def _explain(options: argparse.Namespace, parser: CommandLine) -> int:
     asked = [CODE.fullmatch(word) is not None for word in options.files]
     if all(asked):
         return _explain_codes(options, parser)
-    # Late: see commands/shared/main.py.
     from webhook.commands.explain.values import subject_in  # noqa: PLC0415
 
     try:
@@ -80,9 +73,6 @@ def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parse
     if options.policy is not None and options.policy_configmap is not None:
         parser.error("--policy and --policy-configmap may not be given together")
     options.policy_configmap = options.policy_configmap or policy_config_map(own_namespace())
-    # The worker's own code would log to standard error what is in the explanation.
-    logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
-    # Late: see commands/shared/main.py.
     from webhook.commands.explain.text import as_text  # noqa: PLC0415
     from webhook.commands.explain.values import NotExplained, explanation_of, facts_of  # noqa: PLC0415
     from webhook.files.report import visible  # noqa: PLC0415

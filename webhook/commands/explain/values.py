@@ -33,7 +33,6 @@ from webhook.api.rules import (
 )
 from webhook.api.taints import NO_EXECUTE, DeviceToleration
 from webhook.commands.preview.report import not_judged, selector_values, toleration_values
-from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.walks import values_of
 from webhook.commands.shared.words import DEVICES, RULES, type_in
 from webhook.commands.status.report import conditions_of, encoded, lines_of, worker_values
@@ -42,7 +41,7 @@ from webhook.commands.status.views import current, views_of
 from webhook.config.command_line import did_you_mean, program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import InTree
-from webhook.files.manifests import Dump
+from webhook.files.manifests import Dump, meta, text
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.hardware import siblings_in

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from webhook.commands.shared.flags import add_cluster, add_color, add_kubernetes_version, add_policy_config_map
-from webhook.commands.shared.main import body_of, main_of
+from webhook.commands.shared.main import body_of
 from webhook.commands.shared.output import add_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
@@ -17,9 +16,7 @@ _ROWS: Final = 200
 """The default number of table rows: more are hard to read."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Print what would be hit. Return 0, 1 for a rule refused even if confirmed, 2 for bad input or no cluster."""
-    return main_of(command_line(), arguments, body_of("webhook.commands.preview.run"))
+run: Final = body_of("webhook.commands.preview.run")
 
 
 def command_line() -> CommandLine:

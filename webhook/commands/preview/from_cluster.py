@@ -21,11 +21,10 @@ from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unava
 from webhook.cluster.client.list_pages import decoded, find
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
-from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.snapshot import CLAIMS, CLASSES, NODES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
-from webhook.files.manifests import Stock
+from webhook.files.manifests import Stock, meta, text
 from webhook.files.read import Manifest
 
 _DRY_RUN: Final = "dryRun=All"

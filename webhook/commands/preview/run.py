@@ -47,7 +47,7 @@ from webhook.commands.preview.report import (
     shown_preview,
 )
 from webhook.commands.preview.text import TextPage, as_text, notes_of, patch_notes, window_notes
-from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
+from webhook.commands.shared.entries import duplicate_entries, entries_of, unreadable_row
 from webhook.commands.shared.flags import (
     NOT_SAID,
     KubernetesVersion,
@@ -66,7 +66,7 @@ from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, later
 from webhook.eviction.profiles import Grouping
-from webhook.files.manifests import Stock, held_in, patching_object_in
+from webhook.files.manifests import Stock, held_in, patching_object_in, text
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
@@ -251,7 +251,6 @@ def _from_files(options: argparse.Namespace, rows: list[Row]) -> tuple[PreviewSo
 
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> ClusterSight:
     """Return the cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
-    # Late: see commands/shared/main.py.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]

@@ -38,11 +38,6 @@ def codes() -> dict[str, WarningCode]:
     return {each.code: each for each in found}
 
 
-def code_texts() -> dict[str, tuple[str, str]]:
-    """Return the title and the text of each code."""
-    return {code: (each.title, each.text) for code, each in codes().items()}
-
-
 # --- which of them a run reports ----------------------------------------------------------------
 
 

@@ -64,7 +64,6 @@ def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
 
 async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[str]:
     """Return the names of the nodes that are meant. Raises ClusterError."""
-    # Late: see commands/shared/main.py.
     from webhook.commands.shared.snapshot import labels_of_nodes  # noqa: PLC0415
 
     return frozenset(await labels_of_nodes(cluster, selection.labels) if selection.labels else selection.nodes)
@@ -72,7 +71,6 @@ async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[st
 
 async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[DeviceAddress, ...]:
     """Return the devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
-    # Late: see commands/shared/main.py.
     from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
 
     if selection.by_node:
@@ -139,12 +137,11 @@ def bare(devices: NodeDevices, named: Mapping[str, Collection[str]]) -> list[str
 
 def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> list[str]:
     """Return an error for each of the named devices that no newest slice shows and no allocation has."""
-    # Late: only verbs that ask a cluster come here.
     from webhook.inventory.hardware import is_published  # noqa: PLC0415
 
-    named = [(each, DeviceNames(*[part or None for part in each])) for each in selection.addresses]
+    named = {each: DeviceNames.of(each.selector) for each in selection.addresses}
     return [
         f"error: no driver publishes {address}, and no allocation holds it"
-        for address, names in named
+        for address, names in named.items()
         if not is_published(read.inventory, names) and not read.inventory.usage.in_use(*names)
     ]

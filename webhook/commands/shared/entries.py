@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from webhook.api.field import JSON, Finding, Path, Severity
-from webhook.api.meta import GroupVersionKind
+from webhook.api.field import Finding, Path, Severity
 from webhook.files.read import File, Manifest
 from webhook.files.report import NOT_OURS, NOT_RENDERED, UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import Position, Spot, explained, find, path_of
@@ -91,20 +90,3 @@ def position_of(spot: Spot, path: str) -> Position:
     for name, bracketed in _STEP.findall(path):
         at = at.child(name) if name else Path(at, bracketed)
     return find(spot, at)[0].position
-
-
-def kind_of(value: Mapping[str, JSON]) -> GroupVersionKind:
-    """Return the kind of an object with its group and version, as far as they are given."""
-    return GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
-
-
-def meta(value: JSON) -> Mapping[str, JSON]:
-    """Return the metadata of an object, empty if it has none."""
-    found = value.get("metadata") if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def text(value: Mapping[str, JSON], name: str) -> str:
-    """Return a text field; anything else reads as empty."""
-    found = value.get(name)
-    return found if isinstance(found, str) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -17,13 +17,16 @@ from webhook.validation.releases import NEWEST, RELEASES, Release, release_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+    from typing import Any
 
     from webhook.cluster.client.credentials import Credentials
+    from webhook.cluster.client.rest import Cluster
     from webhook.files.manifests import Dump
     from webhook.files.report import Report
     from webhook.policy.match import KnownNames
 
+_Answer = TypeVar("_Answer")
 INTERVAL_SECONDS: Final = 2
 """Between two looks, unless a flag says otherwise."""
 
@@ -90,12 +93,24 @@ def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.Arg
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
     """Return how to get to the cluster of the flags, or else kubectl's. Mistakes show at the first request."""
-    # Late: see commands/shared/main.py.
     from webhook.cluster.client.credentials import Impersonation, find_credentials  # noqa: PLC0415
 
     groups = tuple(filter(None, options.as_group or ()))
     impersonation = Impersonation(options.as_user or "", options.as_uid or "", groups)
     return find_credentials(options.kubeconfig, options.context, environment=os.environ, impersonation=impersonation)
+
+
+def ask_cluster(options: argparse.Namespace, question: Callable[[Cluster], Coroutine[Any, Any, _Answer]]) -> _Answer:
+    """Return the answer of the cluster that the flags name. Raises what the question does."""
+    import asyncio  # noqa: PLC0415
+
+    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+
+    async def ask() -> _Answer:
+        async with Cluster(credentials_of(options)) as cluster:
+            return await question(cluster)
+
+    return asyncio.run(ask())
 
 
 def add_color(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +136,6 @@ def known_names(
 
     `labels`, unless None, are those of each of the `namespaces` that no file has.
     """
-    # Late, as in the functions below: help and complaints about flags need none of it.
     from webhook.policy.match import KnownNames  # noqa: PLC0415
     from webhook.policy.model import NAMESPACE_NAME_LABEL  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
     from webhook.config.command_line import CommandLine
 
@@ -17,6 +18,8 @@ USAGE: Final = 2
 """The exit code for wrong usage, unreadable input and an unreachable cluster."""
 REFUSED: Final = 1
 """The exit code after a refusal, as kubectl's."""
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells count."""
 _UNAUTHORIZED: Final = "Unauthorized"
 
 
@@ -32,19 +35,18 @@ class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
     """What the API server does not grant, or what cannot be done there. The text is complete."""
 
 
-def main_of(
-    parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
-) -> int:
-    """Run a verb; return its exit code, or 2 for wrong usage or no cluster, which stderr explains.
+def main_of(verb: ModuleType, arguments: Sequence[str]) -> int:
+    """Run the module of a verb; return its exit code, or 2 for wrong usage or no cluster, which stderr explains.
 
     After a refusal of the server it is 1, and stderr has the text.
 
-    The body gets the flags and the parser. For flags that do not fit together it raises WrongUsage, or calls `error`.
+    Its `run` gets the flags and the parser. For flags that do not fit together it raises WrongUsage, or calls `error`.
     """
+    parser: CommandLine = verb.command_line()
     try:
         options = parser.parse_args(arguments)
         try:
-            return body(options, parser)
+            code: int = verb.run(options, parser)
         except WrongUsage as error:
             parser.error(str(error))
     except ClusterUnreachable as error:
@@ -55,13 +57,11 @@ def main_of(
         return REFUSED
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
+    return code
 
 
 def body_of(module: str) -> Callable[[argparse.Namespace, CommandLine], int]:
-    """Return the function `run` of a module, which is imported when it is called.
-
-    Help, and complaints about flags, need nothing of what a verb works with, and importing that takes most of the time.
-    """
+    """Return the function `run` of a module, which is imported when it is called."""
 
     def body(options: argparse.Namespace, parser: CommandLine) -> int:
         code: int = importlib.import_module(module).run(options, parser)
@@ -96,7 +96,6 @@ def refusal_text(reason: str, message: str) -> str:
 @contextlib.contextmanager
 def asking_server() -> Iterator[None]:
     """Turn the errors of the cluster's client into ServerRefusal, or ClusterUnreachable if there was no answer."""
-    # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
 
     try:

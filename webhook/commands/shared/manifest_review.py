@@ -35,14 +35,12 @@ from webhook.commands.shared.entries import (
     by_position,
     duplicate_entries,
     entries_of,
-    kind_of,
-    meta,
     position_of,
     remark_entries,
-    text,
     with_entries,
 )
 from webhook.commands.shared.policy_files import holds_policy, review_policy, row_of
+from webhook.files.manifests import kind_of, meta, text
 from webhook.files.read import Manifest
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of

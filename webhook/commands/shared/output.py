@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from webhook.commands.shared.main import USAGE
 from webhook.config.command_line import program
 from webhook.files import STDIN
 
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from webhook.config.command_line import CommandLine
-    from webhook.files.ci_formats import Renderer
+    from webhook.files.report import Report
 
-_FAILED: Final = 2
 _STEERING: Final = re.compile(
     r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
     r"|\x1b(?!\[(?:0|1|32|36|1;31|1;33)m)"
@@ -79,7 +79,7 @@ def _not_written(error: OSError, code: int) -> int:
     if isinstance(error, BrokenPipeError):
         return code  # a reader that stops early is no error
     sys.stderr.write(f"{program()}: standard output: {error.strerror or error}\n")
-    return _FAILED
+    return USAGE
 
 
 def without_output() -> bool:
@@ -138,7 +138,7 @@ def write_reports(targets: Sequence[ReportTarget], render: Callable[[ReportTarge
     """Write the files, then standard output. Returns the exit code: `code`, or 2 if something could not be written."""
     for target in targets:
         if target.file and not _written(target.file, render(target)):
-            code = _FAILED
+            code = USAGE
     return write(render(next((target for target in targets if target.shown), ReportTarget("text"))), code)
 
 
@@ -153,10 +153,10 @@ def _written(file: str, content: str) -> bool:
     return True
 
 
-def renderer_of(verb: str) -> Renderer:
-    """Print reports of the verb, with the texts of the warning codes where a format has room for them."""
+def render(verb: str, output: str, report: Report, *, color: bool = False) -> str:
+    """Return a report of the verb, with the texts of the warning codes where a format has room for them."""
     # Late: most verbs print no report.
-    from webhook.commands.shared.codes import code_texts  # noqa: PLC0415
-    from webhook.files.ci_formats import Renderer  # noqa: PLC0415
+    from webhook.commands.shared.codes import codes  # noqa: PLC0415
+    from webhook.files.ci_formats import rendered  # noqa: PLC0415
 
-    return Renderer(verb, code_texts)
+    return rendered(verb, output, report, codes, color=color)

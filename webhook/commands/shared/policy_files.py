@@ -18,15 +18,13 @@ from webhook.commands.shared.entries import (
     by_position,
     duplicate_entries,
     entries_of,
-    meta,
     remark_entries,
-    text,
     unreadable_row,
     with_entries,
 )
 from webhook.config.texts import own_namespace
 from webhook.files import manifests
-from webhook.files.manifests import MAX_BYTES
+from webhook.files.manifests import MAX_BYTES, meta, text
 from webhook.files.read import Manifest, read, shown, with_text_read
 from webhook.files.report import Level, Report, Row
 from webhook.files.spots import NOWHERE, Spot

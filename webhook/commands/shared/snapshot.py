@@ -1,4 +1,7 @@
-"""What verbs read of a cluster: collections in versions that it serves, the policy, and why something is not known."""
+"""What verbs read of a cluster: collections in versions that it serves, the policy, and why something is not known.
+
+Rules they also write (`RuleStore`).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,16 @@ from webhook.api.rules import NEVER
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import DeviceClassSelectors
 from webhook.cluster.cache.discovery import read_facts, served_version
+from webhook.cluster.client.answers import RawResponse
 from webhook.cluster.client.credentials import Credentials, KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, find, list_pages, listed
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.main import ServerRefusal
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
-from webhook.files.manifests import PatchingObject, Stock, labels_of
+from webhook.commands.shared.words import MANAGER, StoredTaintRule
+from webhook.files.manifests import PatchingObject, Stock, labels_of, meta, text
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Inventory, InventoryObject
@@ -192,13 +197,12 @@ async def policy_manifest(cluster: Cluster, name: NamespacedName | None) -> Mani
     return Manifest(cluster.server, 1, {"apiVersion": "v1", "kind": "ConfigMap", **found}, NOWHERE)
 
 
-async def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> Manifest:
-    """Return the ConfigMap with the policy. Raises ClusterError, also if there is none, or NoCredentials."""
-    async with Cluster(credentials) as cluster:
-        found = await policy_manifest(cluster, name)
-        if found is None:
-            raise NotFound(f"{cluster.server}: there is no ConfigMap {name}", code=404)
-        return found
+async def policy_of_cluster(cluster: Cluster, name: NamespacedName) -> Manifest:
+    """Return the ConfigMap with the policy. Raises ClusterError, also if there is none."""
+    found = await policy_manifest(cluster, name)
+    if found is None:
+        raise NotFound(f"{cluster.server}: there is no ConfigMap {name}", code=404)
+    return found
 
 
 # --- devices and their nodes ----------------------------------------------------------------------
@@ -272,6 +276,68 @@ async def labels_of_nodes(cluster: Cluster, selector: str = "") -> dict[str, dic
         nodes = [decoded(item, path) for item in page.items or ()]
         found |= {each["metadata"]["name"]: labels_of(each) for each in nodes}
     return found
+
+
+# --- rules that are written -----------------------------------------------------------------------
+
+
+_NOT_SERVED: Final = f'error: the server doesn\'t have a resource type "{RULES.name}" (feature gate DRADeviceTaints)'
+
+
+class RuleStore:
+    """Rules in the newest version that the cluster serves."""
+
+    def __init__(self, cluster: Cluster, version: str) -> None:
+        self.version = version
+        self._cluster = cluster
+        self._collection = path_of(GROUP, version, RULES.name)
+
+    @classmethod
+    async def of(cls, cluster: Cluster) -> RuleStore:
+        """Ask for the version. Raises ClusterError, and ServerRefusal if rules are not served."""
+        version = await served_version(cluster, GROUP, RULE_VERSIONS, RULES.name)
+        if version is None:
+            raise ServerRefusal(_NOT_SERVED)
+        return cls(cluster, version)
+
+    async def all(self) -> list[StoredTaintRule]:
+        """Return all rules, by name. Raises ClusterError."""
+        found = await listed(self._cluster, self._collection, f"{GROUP}/{self.version}", RULES.kind)
+        return sorted(map(StoredTaintRule.of, found), key=lambda each: each.rule.meta.name)
+
+    async def get(self, name: str) -> StoredTaintRule | None:
+        """Return one rule; None if it is gone. Raises ClusterError."""
+        try:
+            return StoredTaintRule.of(decoded(await self._cluster.get(self._path(name)), self._collection))
+        except NotFound:
+            return None
+
+    async def create(self, manifest: Mapping[str, Any], *, dry_run: bool) -> RawResponse:
+        """Create a rule. Raises Unavailable."""
+        return await self._cluster.send("POST", self._collection, manifest, _query(dry_run=dry_run))
+
+    async def replace(self, manifest: Mapping[str, Any], *, dry_run: bool) -> RawResponse:
+        """Replace a rule, if it has not changed since it was read. Raises Unavailable."""
+        path = self._path(manifest["metadata"]["name"])
+        return await self._cluster.send("PUT", path, manifest, _query(dry_run=dry_run))
+
+    async def delete(self, stored: StoredTaintRule, *, dry_run: bool) -> RawResponse:
+        """Delete the very rule that was read, if it has not changed since. Raises Unavailable."""
+        meta = stored.rule.meta
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            **({"dryRun": ["All"]} if dry_run else {}),
+        }
+        return await self._cluster.send("DELETE", self._path(meta.name), body)
+
+    def _path(self, name: str) -> str:
+        return path_of(GROUP, self.version, RULES.name, name=name)
+
+
+def _query(*, dry_run: bool) -> dict[str, str | int]:
+    return {"fieldManager": MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
 # --- what is reviewed -----------------------------------------------------------------------------

@@ -6,23 +6,21 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EVICT
-from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import ServerRefusal, WrongUsage, refusal_text
 from webhook.commands.shared.words import NAME, DeviceAddress, StoredTaintRule, TaintSpec, WantedRule
+from webhook.config.command_line import CommandLine
 from webhook.files.report import visible
 
 if TYPE_CHECKING:
-    from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.rule_store import RuleStore
+    from webhook.commands.shared.snapshot import RuleStore
 
 Existing = Literal["refuse", "overwrite", "keep"]
 """What happens to a rule that sets the same taint on the same devices; it is kept if it asks for eviction already."""
-_Answer = TypeVar("_Answer")
 
 _TAINTED: Final = "tainted"
 _KEPT: Final = "already tainted"
@@ -81,20 +79,6 @@ def order_of(
         annotations = {**annotations, DESCRIPTION: options.reason}
     texts = texts_by_rule(options.confirm, [each.name for each in wanted])
     return TaintOrder(wanted, annotations, texts, DryRun(options.dry_run), existing)
-
-
-def ask_cluster(options: argparse.Namespace, question: Callable[[Cluster], Coroutine[Any, Any, _Answer]]) -> _Answer:
-    """Return the answer of the cluster that the flags name. Raises what the question does."""
-    # Late: see commands/shared/main.py.
-    import asyncio  # noqa: PLC0415
-
-    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
-
-    async def ask() -> _Answer:
-        async with Cluster(credentials_of(options)) as cluster:
-            return await question(cluster)
-
-    return asyncio.run(ask())
 
 
 async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]:
@@ -168,12 +152,12 @@ def write_warnings(warnings: Iterable[str]) -> None:
     sys.stderr.write("".join(f"Warning: {visible(text)}\n" for text in dict.fromkeys(warnings)))
 
 
-def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: str, words: Sequence[str]) -> bool:
+def report_refusals(results: Sequence[TaintResult], order: TaintOrder, parser: CommandLine) -> bool:
     """Write warnings, refusals, and the command that confirms, to standard error. Return whether any was refused."""
     write_warnings(text for each in results for text in each.warnings)
     refused = [each for each in results if each.refusal]
     sys.stderr.write("".join(f"{each.refusal}\n" for each in refused))
-    sys.stderr.write(confirming_text(refused, order, program, words))
+    sys.stderr.write(confirming_text(refused, order, parser.prog, parser.given))
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
         sys.stderr.write("No rule was written.\n")
     return bool(refused)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from typing import Final
 
 from webhook.commands.shared.flags import (
     add_cluster,
@@ -12,17 +11,12 @@ from webhook.commands.shared.flags import (
     add_output,
     add_policy_config_map,
 )
-from webhook.commands.shared.main import body_of, main_of
+from webhook.commands.shared.main import body_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.eviction.modes import InTree, Mode
 
-
-def run(arguments: Sequence[str]) -> int:
-    """Print the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
-    # Otherwise the worker's own code would log to standard error what is in the report.
-    logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
-    return main_of(command_line(), arguments, body_of("webhook.commands.status.run"))
+run: Final = body_of("webhook.commands.status.run")
 
 
 def command_line() -> CommandLine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import sys
 import time
@@ -43,6 +44,8 @@ from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 if TYPE_CHECKING:
     from webhook.commands.shared.snapshot import ClusterFacts
 
+# Otherwise the worker's own code would log to standard error what is in reports.
+logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
 NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
 _LAST_ANSWER: Final = "this is the last answer"
 _NEEDED: Final = {
@@ -191,7 +194,6 @@ def read_once(
                 objects.add(_as_served(value, now))
         missing = frozenset(_NEEDED.keys() - kinds)
     else:
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.snapshot import facts_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
@@ -284,7 +286,6 @@ def look(options: argparse.Namespace) -> StatusReport:
     if cluster is None:
         notes = [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in found.missing]
     else:
-        # Late: see commands/shared/main.py.
         from webhook.commands.shared.snapshot import LACKING  # noqa: PLC0415
 
         notes = [] if cluster.rules_served else [NOT_SERVED]

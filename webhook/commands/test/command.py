@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 from webhook.api.field import Finding, Path, Severity
-from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
+from webhook.commands.shared.entries import duplicate_entries, entries_of, unreadable_row
 from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_others, use_color
-from webhook.commands.shared.main import main_of
-from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
 from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.results import Results, as_report, as_text, as_values
 from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_pattern, own_namespace
 from webhook.files import STDIN
+from webhook.files.manifests import text
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import FORMATS, STRUCTURED, Entry, Level, Result
 from webhook.files.spots import find
@@ -28,12 +27,8 @@ from webhook.policy.model import Policy
 from webhook.policy.suites import KIND, Suite, read_suite
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Print the result of each case. Return 0 if all passed, 1 if not, 2 if something could not be run or read."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
     results = Results(fail_uncovered=options.fail_uncovered, partial=options.run is not None)
     now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
     skipped = [_run_all(name, results, options, now) for name in options.suites]
@@ -50,7 +45,7 @@ def _rendered(results: Results, options: argparse.Namespace, target: ReportTarge
         return as_text(results, color=target.shown and use_color(options.color), verbose=options.verbose)
     if target.format in STRUCTURED:
         return STRUCTURED[target.format](as_values(results))
-    return renderer_of("test").render(target.format, as_report(results, messages=target.format == "junit"))
+    return render("test", target.format, as_report(results, messages=target.format == "junit"))
 
 
 def _run_all(name: str, results: Results, options: argparse.Namespace, now: datetime) -> bool:

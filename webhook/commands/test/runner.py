@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -18,16 +18,27 @@ from webhook.admission.impact_text import IMPACT, Measured, measured_in
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.softening import SOFTENED
 from webhook.api.decode import Reader
-from webhook.api.field import JSON, FieldError, Finding, Path, Severity, not_supported
+from webhook.api.field import JSON, FieldError, Finding, Path, Severity, not_supported, required
 from webhook.api.meta import GROUP, GroupVersionKind
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.taints import DeviceToleration
-from webhook.commands.shared.entries import entries_of, meta, text, unreadable_row
+from webhook.commands.shared.entries import entries_of, unreadable_row
 from webhook.commands.shared.manifest_review import Verdict, verdict_on
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.results import CaseReport, Mismatch, Results, Tested, listed, mismatches_of
-from webhook.files.manifests import CLAIMS, Dump, Stock, held_in, patching_object_in, with_demand
+from webhook.files.manifests import (
+    CLAIMS,
+    Dump,
+    Stock,
+    child,
+    held_in,
+    kind_of,
+    meta,
+    patching_object_in,
+    text,
+    with_demand,
+)
 from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level
 from webhook.files.spots import NOWHERE, find
@@ -208,7 +219,7 @@ class Runner:
 
     def _request(self, case: Case | PriorRule, author: Requester | None = None) -> AdmissionRequest:
         value = case.object if case.object is not None else self._object_in(case.file)
-        kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+        kind = kind_of(value)
         if kind not in BY_KIND:
             known = ", ".join(sorted({known.kind for known in BY_KIND}))
             raise BadCase(f"the webhook does not review {kind}; it reviews {known}")
@@ -253,7 +264,8 @@ def _written_by(author: Requester, value: JSON, kind: GroupVersionKind) -> JSON:
     annotation = annotation_of(author)
     if annotation is None:
         raise BadCase(f"author: {UNNAMEABLE}")
-    return {**value, "metadata": {**meta(value), "annotations": {**_annotations(value), REQUESTED_BY: annotation}}}
+    annotations = {**child(meta(value), "annotations"), REQUESTED_BY: annotation}
+    return {**value, "metadata": {**meta(value), "annotations": annotations}}
 
 
 def _is_figure(finding: Finding, measured: Measured | None) -> bool:
@@ -272,16 +284,12 @@ def _word_of(findings: list[Finding], verdict: Verdict) -> Word:
 
 def _defaulted(request: AdmissionRequest, verdict: Verdict) -> tuple[DeviceToleration, ...]:
     """Return the tolerations that /mutate added, in the order of requests, from the annotation that lists them."""
-    note = _annotations(verdict.request.object).get(DEFAULTED)
-    if note is None or _annotations(request.object).get(DEFAULTED) == note:
+    before, after = (child(meta(value), "annotations") for value in (request.object, verdict.request.object))
+    note = after.get(DEFAULTED)
+    if note is None or before.get(DEFAULTED) == note:
         return ()
     added = (Reader.of(each, []) for tolerations in msgspec.json.decode(note).values() for each in tolerations)
     return tuple(map(toleration_in, added))
-
-
-def _annotations(value: JSON) -> Mapping[str, JSON]:
-    found = meta(value).get("annotations")
-    return found if isinstance(found, dict) else {}
 
 
 # --- the cluster of a suite -----------------------------------------------------------------------
@@ -319,10 +327,10 @@ def _add_files(cluster: SuiteCluster, name: str, results: Results) -> None:
         unreadable = unreadable_row(file)
         if unreadable is not None:
             results.faults.append(unreadable)
-        ours = [manifest for manifest in file.manifests if _kind_of(manifest.value) in _HELD | _NAMES]
+        ours = [manifest for manifest in file.manifests if _sort_of(kind_of(manifest.value)) in _HELD | _NAMES]
         found = found or unreadable is not None or bool(ours)
         cluster.stock.add(ours)
-        cluster.names.add(manifest for manifest in ours if _kind_of(manifest.value) in _NAMES)
+        cluster.names.add(ours)
     for manifest, error in cluster.stock.malformed[known:]:
         results.add_fault(manifest.file, entries_of(manifest.spot, [Finding(Severity.DENY, error)]))
     if not found:
@@ -332,17 +340,19 @@ def _add_files(cluster: SuiteCluster, name: str, results: Results) -> None:
 def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[FieldError]:
     """Add one inline object. Unknown fields are errors here, since no server will report them."""
     path = _OBJECTS.index(position)
-    kind = _kind_of(value)
-    if kind in _NAMES:
+    kind = kind_of(value)
+    if not kind.version:
+        yield required(path.child("apiVersion"))
+    elif _sort_of(kind) in _NAMES:
         cluster.names.add([Manifest("", 0, value, NOWHERE)])
         found, errors = patching_object_in(value, path)
         yield from errors
         if found is not None:
             cluster.stock.put(found)
-    elif kind in _HELD:
+    elif _sort_of(kind) in _HELD:
         held, errors = held_in(value, path)
         yield from errors
-        for finding in strict_findings(value, GroupVersionKind.parse(text(value, "apiVersion"), kind[1]), NEWEST, path):
+        for finding in strict_findings(value, kind, NEWEST, path):
             if finding.severity is Severity.DENY:
                 yield finding.error
         assert held is not None
@@ -351,8 +361,5 @@ def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[F
         yield not_supported(path.child("kind"), value.get("kind"), _KINDS)
 
 
-def _kind_of(value: JSON) -> tuple[str, str]:
-    if not isinstance(value, dict):
-        return "", ""
-    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+def _sort_of(kind: GroupVersionKind) -> tuple[str, str]:
     return kind.group, kind.kind

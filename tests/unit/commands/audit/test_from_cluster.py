@@ -11,6 +11,7 @@ import pytest
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.audit_runner import BROKEN, DANA, OPS, PLAIN, POLICY, AuditRunner, claim, template
 from webhook.commands import audit
+from webhook.commands.shared.main import main_of
 from webhook.policy.vap.drift import AUTHOR_POLICY, shipped
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
@@ -130,5 +131,5 @@ def test_a_cluster_without_our_policy_is_told_so(live: AuditRunner) -> None:
 
 def test_a_cluster_that_cannot_be_asked_gives_two(live: AuditRunner, capsys: pytest.CaptureFixture[str]) -> None:
     del live.server.collections["/api/v1/namespaces"]
-    assert audit.run(["--kubeconfig", "kubeconfig"]) == 2
+    assert main_of(audit, ["--kubeconfig", "kubeconfig"]) == 2
     assert "device-taint-webhook audit: GET /api/v1/namespaces: 404" in capsys.readouterr().err

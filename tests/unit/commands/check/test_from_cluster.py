@@ -13,6 +13,7 @@ from tests.unit.commands.audit_runner import BROKEN, HEADER, NO_BROKEN, claim
 from tests.unit.commands.check_runner import CheckRunner
 from webhook.commands import check
 from webhook.commands.explain import command as explain
+from webhook.commands.shared.main import main_of
 
 NAME = "device-taint-webhook/device-taint-webhook-policy"
 PATH = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
@@ -40,10 +41,10 @@ def test_m9_explain_asks_the_policy_of_a_cluster(
     api_server: ApiServer, run: CheckRunner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run.folder / "claim.yaml").write_text(json.dumps(claim(BROKEN)))
-    assert explain.run([*FLAGS, "--user", "dana", "claim.yaml"]) == 1
+    assert main_of(explain, [*FLAGS, "--user", "dana", "claim.yaml"]) == 1
     assert "no-broken (deny): matches, refuses and decides\n" in capsys.readouterr().out
     api_server.objects[PATH] = 403
-    assert explain.run([*FLAGS, "--user", "dana", "claim.yaml"]) == 2
+    assert main_of(explain, [*FLAGS, "--user", "dana", "claim.yaml"]) == 2
     assert capsys.readouterr().err.startswith("device-taint-webhook explain: ")
 
 
@@ -62,6 +63,6 @@ def test_m9_without_that_policy_nothing_is_judged(
 ) -> None:
     api_server.objects[PATH] = found
     (run.folder / "claim.yaml").write_text(json.dumps(claim(BROKEN)))
-    assert check.run([*FLAGS, "claim.yaml"]) == 2
+    assert main_of(check, [*FLAGS, "claim.yaml"]) == 2
     said = capsys.readouterr()
     assert why in said.err + said.out

@@ -28,6 +28,7 @@ from tests.unit.commands.check_runner import CheckRunner, findings
 from tests.unit.commands.preview_runner import PreviewRunner
 from webhook.api.meta import FLAT_VERSIONS
 from webhook.commands.explain import command as explain
+from webhook.commands.shared.main import main_of
 from webhook.validation.releases import RELEASES
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v2")
@@ -134,9 +135,9 @@ def test_explain_says_the_same(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     policy.write_text("apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n")
     file.write_text(json.dumps(manifest("ResourceClaim", "v1")))
     words = ["--policy", str(policy), str(file), "--kubernetes-version"]
-    assert explain.run([*words, "1.34"]) == 0
+    assert main_of(explain, [*words, "1.34"]) == 0
     capsys.readouterr()
-    assert explain.run([*words, "1.33"]) == 1
+    assert main_of(explain, [*words, "1.33"]) == 1
     assert message("ResourceClaim", "v1", 33) in capsys.readouterr().out
 
 

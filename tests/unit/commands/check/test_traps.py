@@ -13,6 +13,7 @@ import yaml
 from tests.builders import make_claim, make_toleration
 from tests.unit.commands.check_runner import RULE, CheckRunner
 from tests.unit.commands.shared.test_policy_files import AT, POLICY, config_map
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.policy_files import policy_file, read_policy
 from webhook.commands.test import command as suite
 from webhook.policy.model import PolicyMode
@@ -185,7 +186,7 @@ def test_suite_is_refused_with_the_cause(
 ) -> None:
     text = suite_text(policy={**yaml.safe_load(HEAD), "default": "deny"}).replace(written, instead)
     (tmp_path / "s.yaml").write_text(text)
-    assert suite.run([str(tmp_path / "s.yaml")]) == 2
+    assert main_of(suite, [str(tmp_path / "s.yaml")]) == 2
     first = capsys.readouterr().out.splitlines()[0]
     assert f"error: {field}: " in first
     assert first.endswith(said)
@@ -194,5 +195,5 @@ def test_suite_is_refused_with_the_cause(
 def test_unquoted_off_works_in_the_policy_of_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = {**yaml.safe_load(HEAD), "mode": "OFF", "rules": [{"name": "r", "action": "deny", "subject": "request"}]}
     (tmp_path / "s.yaml").write_text(suite_text(policy=policy).replace("mode: 'OFF'", "mode: off"))
-    assert suite.run(["-o", "json", str(tmp_path / "s.yaml")]) == 0
+    assert main_of(suite, ["-o", "json", str(tmp_path / "s.yaml")]) == 0
     assert json.loads(capsys.readouterr().out)["cases"][0]["result"] == "passed"

@@ -27,6 +27,7 @@ from tests.unit.commands.impact_suites import CLASS
 from tests.unit.commands.preview_runner import HEADER, SLICES, used
 from tests.unit.commands.runner import Runner
 from webhook.commands.diff import command as diff
+from webhook.commands.shared.main import main_of
 
 GROUP = "/apis/resource.k8s.io"
 LONG = make_toleration(effect="NoExecute", seconds=7200)
@@ -71,7 +72,7 @@ class DiffRunner(Runner):
         flags = [*names, *words, "--time", NOW_TEXT]
         if dump is not None:
             flags += ["--dump", self.write("dump", dump)]
-        return self.said(diff.run(flags))
+        return self.said(main_of(diff, flags))
 
     def values(self, old: Any, new: Any, *words: str, code: int = 1, **files: Any) -> Any:
         got, output, error = self(old, new, "-o", "json", *words, **files)

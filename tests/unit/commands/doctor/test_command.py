@@ -35,6 +35,7 @@ from webhook.commands.doctor.probe import (
     wait_answered,
     webhook_entry_of,
 )
+from webhook.commands.shared.main import main_of
 from webhook.config.texts import policy_config_map
 
 MANIFESTS: Final = Path(__file__).parents[4] / "manifests"
@@ -175,7 +176,7 @@ def examined(tables: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
     tables.objects["/version"] = {"gitVersion": "v1.37.2"}
     tables.verdict = 201, {"status": {"allowed": True}}
     with serving(tables, folder):
-        doctor.run([f"--kubeconfig={folder / 'kubeconfig'}", "-o", "json"])
+        main_of(doctor, [f"--kubeconfig={folder / 'kubeconfig'}", "-o", "json"])
     return [each["message"] for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == name]
 
 

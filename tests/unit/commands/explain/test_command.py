@@ -13,6 +13,7 @@ from tests.builders import make_claim, make_device, make_meta, make_rule, make_s
 from tests.unit.commands.check_runner import CheckRunner
 from tests.unit.commands.runner import Runner
 from webhook.commands.explain import command as explain
+from webhook.commands.shared.main import main_of
 from webhook.commands.test import command as suite
 
 POLICY: Final[dict[str, Any]] = yaml.safe_load("""\
@@ -56,7 +57,7 @@ class Explainer(Runner):
     def __call__(self, *words: str, policy: Any = POLICY, **files: Any) -> tuple[int, str]:
         self.write("policy", policy)
         names = [self.write(stem, content) for stem, content in files.items()]
-        code, out, err = self.said(explain.run([*words, *names]))
+        code, out, err = self.said(main_of(explain, [*words, *names]))
         return code, out + err
 
 
@@ -185,21 +186,21 @@ def test_case_of_a_suite_that_fails_says_the_same(tmp_path: Path, capsys: pytest
     tests = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicyTest", "policy": POLICY}
     path = tmp_path / "s.yaml"
     path.write_text(yaml.safe_dump({**tests, "cases": [{**case, "expect": {"decision": "allowed"}}]}))
-    assert suite.run([str(path)]) == 1
+    assert main_of(suite, [str(path)]) == 1
     assert (
         f'          {PLACE}: a toleration of key "maint.example.com/x", NoExecute, for 7200 s\n'
         "            ml-hour (allow): does not match\n"
         "                tolerations.seconds: 7200 s, wanted at most 3600 s\n"
     ) in capsys.readouterr().out
     path.write_text(yaml.safe_dump({**tests, "cases": [{**case, "expect": {"decision": "denied"}}]}))
-    assert suite.run([str(path)]) == 0
+    assert main_of(suite, [str(path)]) == 0
     assert "does not match" not in capsys.readouterr().out
 
 
 def test_code_is_explained_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain.run(["dt001"]) == 0
+    assert main_of(explain, ["dt001"]) == 0
     assert capsys.readouterr().out.startswith("DT001: toleration without effect\n\nAllocation takes an empty effect")
-    assert explain.run(["-o", "json", "DT001", "DT113"]) == 0
+    assert main_of(explain, ["-o", "json", "DT001", "DT113"]) == 0
     assert [each["code"] for each in json.loads(capsys.readouterr().out)["codes"]] == ["DT001", "DT113"]
 
 

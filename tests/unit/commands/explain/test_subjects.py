@@ -74,7 +74,7 @@ HELD: Final = [*CLUSTER, LATE, SOON, make_pod("soon", "soon")]
 class ExplainRunner(StatusRunner):
     """Writes a dump, explains one object of it, and returns exit code, output and errors."""
 
-    verb = staticmethod(explain.run)
+    verb = explain
 
     def __call__(self, *words: str, dump: Any = HELD, policy: Any = SHORT_WAITS) -> tuple[int, str, str]:
         return super().__call__(*words, dump=dump, policy=policy)

@@ -37,6 +37,7 @@ from webhook.admission.confirmation import digest_of, read_text
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.commands.preview import command as preview
 from webhook.commands.preview import from_cluster as preview_cluster
+from webhook.commands.shared.main import main_of
 from webhook.files.manifests import Stock
 from webhook.files.read import parse
 from webhook.inventory.state import Sight
@@ -355,18 +356,18 @@ def test_the_policy_is_not_asked_for_if_one_is_given(live: PreviewRunner) -> Non
 def test_a_cluster_that_cannot_be_asked_gives_two(change: Any, message: str, live: PreviewRunner) -> None:
     change(live.server)
     live.write("asked", rule())
-    assert preview.run(["asked.yaml", *ASK]) == 2
+    assert main_of(preview, ["asked.yaml", *ASK]) == 2
     assert f"device-taint-webhook preview: {message}" in live.capsys.readouterr().err
 
 
 def test_a_large_cluster_says_how_far_it_is(live: PreviewRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     live.write("asked", rule())
     monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 600.0)
-    assert preview.run(["asked.yaml", *ASK]) == 0
+    assert main_of(preview, ["asked.yaml", *ASK]) == 0
     assert live.capsys.readouterr().err == ""
     monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 0.0)
     monkeypatch.setattr(preview_cluster, "_TELL_EVERY_SECONDS", 0.0)
-    assert preview.run(["asked.yaml", *ASK]) == 0
+    assert main_of(preview, ["asked.yaml", *ASK]) == 0
     lines = live.capsys.readouterr().err.splitlines()
     assert lines[:2] == [f"device-taint-webhook preview: 2 {each} read" for each in ("nodes", "resourceslices")]
     assert lines[-1] == "device-taint-webhook preview: 8 pods read"

@@ -11,6 +11,7 @@ from tests.builders import make_meta, make_rule, make_taint
 from tests.unit.commands.check_runner import CheckRunner
 from webhook.commands import schema
 from webhook.commands.shared.flags import use_color
+from webhook.commands.shared.main import main_of
 
 
 def test_namespace_of_63_letters_is_one(run: CheckRunner) -> None:
@@ -79,7 +80,7 @@ def test_color_flag_reaches_the_text_and_never_the_json(run: CheckRunner) -> Non
 def test_schema_is_printed_with_an_identity(
     words: list[str], kind: str, identity: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert schema.run(words) == 0
+    assert main_of(schema, words) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["$id"], printed["title"]) == (identity, kind)
     Draft202012Validator.check_schema(printed)

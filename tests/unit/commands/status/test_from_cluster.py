@@ -14,6 +14,7 @@ from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, LEASE, NAMESPACE, PODS, RULE, SLICES, StatusRunner
+from webhook.commands.shared.main import main_of
 from webhook.commands.status import command as status
 from webhook.commands.status import run as running
 
@@ -152,7 +153,7 @@ def test_object_that_cannot_be_read_is_an_error(live: StatusRunner) -> None:
 
 def watched(run_status: StatusRunner, *words: str) -> str:
     with pytest.raises(KeyboardInterrupt):
-        status.run([*ASK, "--watch", "--interval", "7", *words])
+        main_of(status, [*ASK, "--watch", "--interval", "7", *words])
     return run_status.capsys.readouterr().out
 
 
@@ -214,4 +215,4 @@ def test_what_does_not_fit_on_the_screen_is_counted() -> None:
 @pytest.mark.usefixtures("live")
 def test_watching_ends_when_the_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "write_more", lambda _, **__: 0)
-    assert status.run([*ASK, "--watch"]) == 0
+    assert main_of(status, [*ASK, "--watch"]) == 0

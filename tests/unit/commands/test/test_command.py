@@ -23,6 +23,7 @@ from tests.builders import (
 )
 from tests.unit.commands.impact_suites import DANA, case
 from tests.unit.commands.runner import Runner
+from webhook.commands.shared.main import main_of
 from webhook.commands.test import command as suite
 from webhook.files.read import read
 from webhook.policy.suites import KIND
@@ -80,7 +81,7 @@ class SuiteRunner(Runner):
         self.write("policy", POLICY)
 
     def __call__(self, *words: str, **suites: Any) -> tuple[int, str]:
-        return self.said(suite.run([*words, *(self.write(stem, content) for stem, content in suites.items())]))[:2]
+        return self.said(main_of(suite, [*words, *(self.write(stem, content) for stem, content in suites.items())]))[:2]
 
     def case(self, one: Any, **fields: Any) -> dict[str, Any]:
         """What came of a single case."""
@@ -366,7 +367,7 @@ def test_every_sample_policy_has_its_suite() -> None:
 
 def test_sample_policies_do_what_their_suites_say(capsys: pytest.CaptureFixture[str]) -> None:
     """Every rule of each is hit by a case."""
-    code = suite.run(["--fail-uncovered", str(SAMPLES)])
+    code = main_of(suite, ["--fail-uncovered", str(SAMPLES)])
     output = capsys.readouterr().out
     assert [line for line in output.splitlines() if "FAIL" in line or " error: " in line] == []
     assert code == 0

@@ -29,6 +29,7 @@ from tests.unit.commands.impact_suites import (
 )
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
+from webhook.commands.shared.main import main_of
 from webhook.commands.test import command as suite
 
 Cases = Callable[..., list[dict[str, Any]]]
@@ -42,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def ran(*words: str, **fields: Any) -> tuple[int, str]:
         document = make_suite(*fields.pop("cases"), **fields)
         (tmp_path / "s.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-        code = suite.run([*words, "s.yaml"])
+        code = main_of(suite, [*words, "s.yaml"])
         return code, capsys.readouterr().out
 
     return ran
@@ -348,6 +349,10 @@ WRONG = {
     "a kind that no inventory has": (
         {"inventory": {"objects": [{"apiVersion": "v1", "kind": "Secret"}]}},
         's.yaml:\\d+:\\d+: error: inventory.objects\\[0\\].kind: Unsupported value: "Secret": supported values: "Dev',
+    ),
+    "an object without a version": (
+        {"inventory": {"objects": [{"kind": "Pod"}]}},
+        r"s.yaml:\d+:\d+: error: inventory.objects\[0\].apiVersion: Required value",
     ),
     "a wrong type in an object": (
         {"inventory": {"objects": [*CLUSTER, MISTYPED]}},

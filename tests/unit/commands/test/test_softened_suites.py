@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.unit.commands.impact_suites import DANA, OPERATOR, before, case, everywhere, make_suite, on, policy
+from webhook.commands.shared.main import main_of
 from webhook.commands.test import command as suite
 
 SOFT = {"requesters": {"serviceAccounts": ["health/operator"]}, "action": "soften", "pods": 2}
@@ -21,7 +22,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, *cases
     monkeypatch.chdir(tmp_path)
     document = make_suite(*cases, policy=policy(limits=limits))
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    suite.run(["-o", "json", "s.yaml"])
+    main_of(suite, ["-o", "json", "s.yaml"])
     values = json.loads(capsys.readouterr().out)
     assert values["faults"] == []
     return values["cases"]
@@ -70,5 +71,5 @@ def test_softening_needs_an_inventory(
     document = make_suite(soft(on(0), "allowed", softened=False), policy=policy(limits=LIMITS))
     del document["inventory"]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    assert suite.run(["s.yaml"]) == 2
+    assert main_of(suite, ["s.yaml"]) == 2
     assert "cases[0].expect.softened: Forbidden: needs an inventory in the suite" in capsys.readouterr().out
