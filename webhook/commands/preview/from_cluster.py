@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, GroupVersionKind, NamespacedName
@@ -20,28 +20,17 @@ from webhook.cluster.client.credentials import Credentials
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded, find
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
+from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewInput, PreviewSource
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.snapshot import CLAIMS, CLASSES, NODES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
 from webhook.files.manifests import Stock
-from webhook.files.read import Manifest
 
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
 """Reading that takes less time reports no progress."""
 _TELL_EVERY_SECONDS: Final = 2.0
-
-
-class ClusterSight(NamedTuple):
-    """A cluster as it was read once. `policy`: None if there is none or it may not be read."""
-
-    server: str
-    source: PreviewSource
-    policy: Manifest | None
-    confirmations: tuple[DryRunResult, ...]
-    """For each of the rules that were given."""
 
 
 async def sight_of_cluster(
@@ -50,7 +39,7 @@ async def sight_of_cluster(
     rules: Sequence[Mapping[str, Any]],
     *,
     patched: bool,
-) -> ClusterSight:
+) -> PreviewInput:
     """Read the cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches are read, too.
@@ -72,19 +61,18 @@ async def sight_of_cluster(
             found.notes.append(f"no permission to read the policy, so the built-in one is used: {found.policy_refused}")
         scaled = await _has_autoscaler(cluster)
         answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
-    notes = tuple(found.notes)
     source = PreviewSource(
         stock.inventory,
         pods_known,
-        None,
-        served,
-        notes,
-        stock.patches,
-        stock.classes,
+        server=found.server,
+        rules_served=served,
+        notes=tuple(found.notes),
+        patches=stock.patches,
+        classes=stock.classes,
         autoscaler=scaled,
         nodes=None if NODES.kind in found.missing else stock.nodes,
     )
-    return ClusterSight(found.server, source, found.policy, tuple(answers))
+    return PreviewInput(source, found.policy, answers)
 
 
 async def _has_autoscaler(cluster: Cluster) -> bool:
