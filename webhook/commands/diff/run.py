@@ -7,9 +7,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import structs
 
 from webhook.admission.audit import audited
 from webhook.admission.chain import mutate, validate
@@ -59,7 +59,7 @@ _WORDS: Final = {
 _ORDER: Final = list(_WORDS)
 
 
-class PolicyChange(Struct, frozen=True):
+class PolicyChange(NamedTuple):
     """One difference. `rule` is that of the policy that speaks; empty for defaults."""
 
     kind: str
@@ -68,30 +68,8 @@ class PolicyChange(Struct, frozen=True):
     message: str
 
 
-class ChangedObject(Struct, frozen=True):
-    """An object that is judged differently."""
-
-    kind: str
-    namespace: str
-    name: str
-    changes: list[PolicyChange]
-
-
-class DiffReport(Struct, frozen=True):
-    """The result. While `version` is 1, fields may be added, but none is removed.
-
-    `judged`: how many objects were compared. `summary`: how many have a change of each kind. `findings`: what could not
-    be read.
-    """
-
-    version: int
-    source: str
-    judged: int
-    different: int
-    summary: dict[str, int]
-    objects: list[ChangedObject]
-    notes: list[str]
-    findings: list[dict[str, Any]]
+ChangedObject = tuple[Row, list[PolicyChange]]
+"""An object that is judged differently, and how."""
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -125,14 +103,26 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         objects = [each for each in manifests if _is_compared(each, options.namespace) and id(each) not in left_out]
         judged, changed = len(objects), list(_changed_objects(objects, manifests, stock, (old, new), options))
         notes += _notes(old, new, options.user)
-    counts = Counter(kind for each in changed for kind in {change.kind for change in each.changes})
-    findings = [finding for row in rows for finding in row.findings]
-    summary = {kind: counts[kind] for kind in _WORDS}
-    report = DiffReport(1, source, judged, len(changed), summary, changed, notes, findings)
+    counts = Counter(kind for _, changes in changed for kind in {each.kind for each in changes})
+    values = {  # while `version` is 1, fields may be added, but none is removed
+        "version": 1,
+        "source": source,
+        "judged": judged,
+        "different": len(changed),
+        "summary": {kind: counts[kind] for kind in _WORDS},
+        "objects": [_object_values(*each) for each in changed],
+        "notes": notes,
+        "findings": [finding for row in rows for finding in row.findings],
+    }
     code = 2 if rows else int(bool(changed))
     if options.output == "text":
-        return write("\n".join(map(visible, _lines(report, rows, options.limit))) + "\n", code)
-    return write(STRUCTURED[options.output](to_builtins(report)), code)
+        return write("\n".join(map(visible, _lines(values, rows, changed, options.limit))) + "\n", code)
+    return write(STRUCTURED[options.output](values), code)
+
+
+def _object_values(row: Row, changes: list[PolicyChange]) -> dict[str, Any]:
+    names = {"kind": row.kind, "namespace": row.namespace, "name": row.name}
+    return {**names, "changes": [each._asdict() for each in changes]}
 
 
 # --- input ----------------------------------------------------------------------------------------
@@ -233,7 +223,7 @@ def _changed_objects(
         changes = [*_changed(before, after, unnamed=not options.user), *_defaults(old_patch, new_patch)]
         if changes:
             changes.sort(key=lambda each: (_ORDER.index(each.kind), each.path))
-            yield ChangedObject(row.kind, row.namespace, row.name, changes)
+            yield row, changes
 
 
 def _judged(
@@ -295,18 +285,18 @@ def _defaults(before: Iterable[dict[str, JSON]], after: Iterable[dict[str, JSON]
             yield PolicyChange("defaults", path, "", f"would no longer set {path}")
 
 
-def _lines(report: DiffReport, rows: list[Row], limit: int) -> Iterator[str]:
+def _lines(values: dict[str, Any], rows: list[Row], changed: list[ChangedObject], limit: int) -> Iterator[str]:
     """Yield what could not be read, at most `limit` lines of differences (0 for all), then counts and notes."""
     yield from (line(row, entry, color=False) for row in rows for entry in row.entries)
-    pairs = [(each, change) for each in report.objects for change in each.changes]
+    pairs = [(row, change) for row, changes in changed for change in changes]
     pairs.sort(key=lambda pair: _ORDER.index(pair[1].kind))
-    for each, change in pairs[: limit or None]:
-        name = f"{each.namespace}/{each.name}" if each.namespace else each.name
+    for row, change in pairs[: limit or None]:
+        name = f"{row.namespace}/{row.name}" if row.namespace else row.name
         place = f" {change.path}:" if change.path and change.kind != "defaults" else ""
-        yield f"{change.kind:<8} {each.kind} {name}:{place} {change.message}"
+        yield f"{change.kind:<8} {row.kind} {name}:{place} {change.message}"
     if limit and len(pairs) > limit:
         yield f"and {len(pairs) - limit} more; --limit 0 shows all"
-    judged = counted(report.judged, "object")
-    parts = ", ".join(f"{number} {_WORDS[kind]}" for kind, number in report.summary.items() if number)
-    yield f"{judged} compared" + (f", {report.different} judged differently: {parts}" if parts else ": no difference")
-    yield from (f"note: {note}" for note in report.notes)
+    parts = ", ".join(f"{number} {_WORDS[kind]}" for kind, number in values["summary"].items() if number)
+    ending = f", {len(changed)} judged differently: {parts}" if parts else ": no difference"
+    yield f"{counted(values['judged'], 'object')} compared{ending}"
+    yield from (f"note: {note}" for note in values["notes"])
