@@ -20,7 +20,7 @@ from webhook.cluster.client.credentials import Credentials
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded, find
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewInput, PreviewSource
+from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.snapshot import CLAIMS, CLASSES, NODES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.commands.shared.tainting import TEXT
@@ -39,7 +39,7 @@ async def sight_of_cluster(
     rules: Sequence[Mapping[str, Any]],
     *,
     patched: bool,
-) -> PreviewInput:
+) -> PreviewSource:
     """Read the cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches are read, too.
@@ -55,24 +55,23 @@ async def sight_of_cluster(
                 raise each.not_served
         served = await found.read(RULES)
         stock.inventory.servers = await read_facts(cluster)
-        pods_known = await _read_pods(found)
+        await _read_pods(found)
         await found.read_policy(config_map)
         if found.policy_refused:
             found.notes.append(f"no permission to read the policy, so the built-in one is used: {found.policy_refused}")
         scaled = await _has_autoscaler(cluster)
         answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
-    source = PreviewSource(
-        stock.inventory,
-        pods_known,
+    return PreviewSource(
+        stock,
+        found.policy,
+        pods_known=PODS.kind not in found.missing,
+        nodes_known=NODES.kind not in found.missing,
         server=found.server,
         rules_served=served,
         notes=tuple(found.notes),
-        patches=stock.patches,
-        classes=stock.classes,
         autoscaler=scaled,
-        nodes=None if NODES.kind in found.missing else stock.nodes,
+        confirmations=tuple(answers),
     )
-    return PreviewInput(source, found.policy, answers)
 
 
 async def _has_autoscaler(cluster: Cluster) -> bool:
@@ -84,17 +83,16 @@ async def _has_autoscaler(cluster: Cluster) -> bool:
         return False
 
 
-async def _read_pods(found: Snapshot[Stock]) -> bool:
-    """Read pods and PodGroups; return whether pods may be read."""
+async def _read_pods(found: Snapshot[Stock]) -> None:
+    """Read what is permitted of pods and PodGroups."""
     await found.read_permitted(PODS)
     found.note_lacking(PODS, "their owners and priorities are unknown")
     if PODS.kind in found.missing:
-        return False
+        return
     await found.read_permitted(POD_GROUPS)
     if POD_GROUPS in found.refused:
         why = "no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted"
         found.notes.append(f"{why}: {found.refused[POD_GROUPS]}")
-    return True
 
 
 class _Progress:

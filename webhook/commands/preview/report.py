@@ -6,7 +6,7 @@ docs/kubectl.md explains it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -15,8 +15,9 @@ from webhook.api.field import JSON
 from webhook.api.meta import format_time, time_text
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.api.slices import DeviceClassSelectors, ResourceSlice
+from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
+from webhook.files.manifests import Stock
 from webhook.files.read import Manifest
 from webhook.files.report import Row
 from webhook.inventory.gangs import BrokenGang, root_owner
@@ -29,27 +30,6 @@ from webhook.patches.patch_preview import PatchChange
 from webhook.patches.patching import PatchFault
 
 VERSION: Final = 1
-
-
-class PreviewSource(NamedTuple):
-    """Where an inventory comes from. `kinds` counts the objects of a dump, by kind; None for a cluster."""
-
-    inventory: Inventory
-    pods_known: bool
-    kinds: Mapping[str, int] | None = None
-    server: str | None = None
-    rules_served: bool = True
-    notes: tuple[str, ...] = ()
-    patches: Mapping[str, ResourceSlicePatch] = {}
-    classes: Mapping[str, DeviceClassSelectors] = {}
-    autoscaler: bool = False
-    """Whether the cluster has one."""
-    nodes: Mapping[str, Mapping[str, str]] | None = None
-    """Labels by name; None if nodes are not known."""
-
-    def knows(self, kind: str) -> bool:
-        """Tell whether there are objects of a kind: a dump without any says nothing about what they tell."""
-        return self.kinds is None or bool(self.kinds.get(kind))
 
 
 class DryRunAnswer(StrEnum):
@@ -73,13 +53,31 @@ class DryRunResult(NamedTuple):
     message: str | None = None
 
 
-class PreviewInput(NamedTuple):
-    """What was read. `policy`: None if there is none or it may not be read."""
+class PreviewSource(NamedTuple):
+    """A dump or a cluster, as it was read once."""
 
-    source: PreviewSource
+    stock: Stock
     policy: Manifest | None
-    confirmations: Sequence[DryRunResult] = ()
-    """A cluster's, for each of the rules that were given."""
+    """None if there is none, it may not be read or is not asked for."""
+    pods_known: bool
+    nodes_known: bool
+    server: str | None = None
+    """None for a dump."""
+    rules_served: bool = True
+    notes: tuple[str, ...] = ()
+    autoscaler: bool = False
+    """Whether the cluster has one."""
+    confirmations: tuple[DryRunResult, ...] = ()
+    """The cluster's, for each of the rules that were given."""
+
+    @property
+    def inventory(self) -> Inventory:
+        """Slices, rules, claims and pods."""
+        return self.stock.inventory
+
+    def knows(self, kind: str) -> bool:
+        """Tell whether there are objects of a kind: a dump without any says nothing about what they tell."""
+        return self.server is not None or bool(self.stock.kinds[kind])
 
 
 class PatchResult(NamedTuple):
@@ -121,7 +119,7 @@ def as_values(report: PreviewReport) -> dict[str, Any]:
     source = report.source
     return {
         "version": VERSION,
-        "source": "cluster" if source.kinds is None else "dump",
+        "source": "dump" if source.server is None else "cluster",
         "server": source.server,
         "time": format_time(report.now),
         "podsKnown": source.pods_known,

@@ -39,7 +39,6 @@ from webhook.commands.preview.report import (
     DryRunResult,
     PatchResult,
     PreviewedObject,
-    PreviewInput,
     PreviewReport,
     PreviewSource,
     as_values,
@@ -121,25 +120,17 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     minors = (version.release.minor,) if options.dump or options.kubernetes_version else tuple(RELEASES)
     rows: list[Row] = []
     subjects = list(_subjects(options.files, minors, rows))
-    if options.dump:
-        source, held, answers = _from_files(options, rows)
-    else:
-        source, held, answers = _from_cluster(options, subjects)
+    source = _from_files(options, rows) if options.dump else _from_cluster(options, subjects)
     if options.kubernetes_version:
         source.inventory.servers = version.facts
-    judged = policy_of(options.policy, held)
+    judged = policy_of(options.policy, source.policy)
     policy = judged.policy or BUILTIN
     broken = [row for row in judged.rows if row.count(Level.ERROR)]
     rows += broken
     if not source.knows("ResourceClaim") and not source.knows("ResourceSlice") and not rows:
         rows.append(Row(", ".join(map(shown, options.dump))).failed(_NOTHING_KNOWN))
     previews = _Previews(source, policy, version.release, now, subjects)
-    confirmations = iter(answers)
-    objects = [
-        previews.of(subject, next(confirmations, None) if isinstance(subject.value, DeviceTaintRule) else None)
-        for subject in subjects
-    ]
-    report = PreviewReport(source, now, objects, rows)
+    report = PreviewReport(source, now, list(map(previews.of, subjects)), rows)
 
     def rendered(target: ReportTarget) -> str:
         if target.format in STRUCTURED:
@@ -205,7 +196,7 @@ def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
     return (Finding(Severity.DENY, error) for error in errors)
 
 
-def _from_files(options: argparse.Namespace, rows: list[Row]) -> PreviewInput:
+def _from_files(options: argparse.Namespace, rows: list[Row]) -> PreviewSource:
     """Return a dump, with its own policy unless another one is given."""
     stock = Stock(whole=True)
     holding: list[Manifest] = []
@@ -220,19 +211,11 @@ def _from_files(options: argparse.Namespace, rows: list[Row]) -> PreviewInput:
         rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if len(holding) > 1:
         rows.append(Row(holding[1].file).failed(f"contains {len(holding)} policies; choose one with --policy"))
-    pods_known = bool(stock.kinds["Pod"])
-    source = PreviewSource(
-        stock.inventory,
-        pods_known,
-        stock.kinds,
-        patches=stock.patches,
-        classes=stock.classes,
-        nodes=stock.nodes if stock.kinds["Node"] else None,
-    )
-    return PreviewInput(source, next(iter(holding), None))
+    pods, nodes = (bool(stock.kinds[kind]) for kind in ("Pod", "Node"))
+    return PreviewSource(stock, next(iter(holding), None), pods_known=pods, nodes_known=nodes)
 
 
-def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> PreviewInput:
+def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> PreviewSource:
     """Return the cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
     # Late: see commands/shared/main.py.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
@@ -258,23 +241,24 @@ class _Previews:
         self._policy, self._release, self._now = policy, release, now
         self._in_tree = policy.in_tree_evictor is InTreeEvictor.ACTIVE
         self._pods = ProfiledPods(source.inventory, policy.eviction)
-        self._patches = {**source.patches}
+        self._answers = iter(source.confirmations)
+        self._patches = {**source.stock.patches}
         for _, _, value in subjects:
             if isinstance(value, ResourceSlicePatch):
-                self._patches[value.meta.name] = _as_stored(value, source.patches.get(value.meta.name), now)
+                self._patches[value.meta.name] = _as_stored(value, source.stock.patches.get(value.meta.name), now)
 
-    def of(self, subject: _Subject, answer: DryRunResult | None) -> PreviewedObject:
-        """Return the preview of a subject; `answer` is that of a cluster to a rule."""
+    def of(self, subject: _Subject) -> PreviewedObject:
+        """Return the preview of a subject. They are asked for in their order, as the cluster's answers to rules are."""
         value = subject.value
         if isinstance(value, ResourceSlicePatch):
             return self._patch(subject, value)
-        return self._rule_or_slice(subject, value, answer)
+        return self._rule_or_slice(subject, value)
 
     @cached_property
     def _effects(self) -> tuple[EffectiveDevices, Mapping[str, PatchExpansion]]:
         """What all patches do together."""
         pools, patches = self._inventory.pools, self._patches.values()
-        effective = effective_devices(pools, patches, self._source.classes, DeviceSelectors())
+        effective = effective_devices(pools, patches, self._source.stock.classes, DeviceSelectors())
         return effective, expansion(pools, patches, effective)
 
     def _patch(self, subject: _Subject, given: ResourceSlicePatch) -> PreviewedObject:
@@ -285,7 +269,7 @@ class _Previews:
         faults = [fault for fault in effective.faults if fault.patch == name]
         changes = list(patch_changes(effective, patch))
         result = PatchResult(changes, made, faults, effective.inapplicable.get(name, ""))
-        errors = self._errors(subject, given, self._source.patches.get(name))
+        errors = self._errors(subject, given, self._source.stock.patches.get(name))
         row = _with_findings(subject, errors, lint(patch, None, self._now))
         preview = self._with_places(preview)
         notes = [*patch_notes(result), *notes_of(patch, preview, self._source)]
@@ -304,8 +288,8 @@ class _Previews:
         ]
         supply = Supply(
             self._inventory,
-            classes=source.classes or None,
-            nodes=source.nodes,
+            classes=source.stock.classes or None,
+            nodes=source.stock.nodes if source.nodes_known else None,
             freed=freed_claims(seekers, {each.uid for each in pods}),
             taints=taints,
             without=rule,
@@ -313,17 +297,15 @@ class _Previews:
         places = placements(self._inventory, seekers, supply)
         return structs.replace(preview, impact=structs.replace(preview.impact, places=places))
 
-    def _rule_or_slice(
-        self, subject: _Subject, value: DeviceTaintRule | ResourceSlice, answer: DryRunResult | None
-    ) -> PreviewedObject:
+    def _rule_or_slice(self, subject: _Subject, value: DeviceTaintRule | ResourceSlice) -> PreviewedObject:
         source, inventory, now = self._source, self._inventory, self._now
         countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
-        advice = list[Finding]()
+        advice, answer = list[Finding](), None
         if isinstance(value, DeviceTaintRule):
             old = inventory.rules.get(value.meta.name)
             value = _as_stored(value, old, now)
             preview = rule_preview(inventory, value, in_tree=self._in_tree, now=now)
-            answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
+            answer = next(self._answers, DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP))
             if countable and not answer.text and _may_need_text(answer, old):
                 answer = answer._replace(text=self._confirmation_of(value, old) or None)
             siblings = None if preview.simulated else preview.impact.siblings
