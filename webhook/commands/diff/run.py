@@ -22,15 +22,16 @@ from webhook.api.field import JSON, Finding, Severity
 from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.diff.command import LIVE
-from webhook.commands.shared.entries import meta, text, unreadable_row
+from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.flags import credentials_of, known_names, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
+from webhook.commands.shared.objects import objects_in
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
 from webhook.files.manifests import CLAIMS, Dump, Stock
-from webhook.files.read import Manifest, read
+from webhook.files.read import Manifest
 from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Sight
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     rows: list[Row] = []
     notes: list[str] = []
     if options.dump:
-        manifests, source = list(_from_files(options.dump, rows)), "dump"
+        manifests, source = list(objects_in(options.dump, rows)), "dump"
         holding = [manifest for manifest in manifests if holds_policy(manifest.value)]
     else:
         manifests, holding, source = _from_cluster(options, notes)
@@ -126,13 +127,6 @@ def _object_values(row: Row, changes: list[PolicyChange]) -> dict[str, Any]:
 
 
 # --- input ----------------------------------------------------------------------------------------
-
-
-def _from_files(names: Iterable[str], rows: list[Row]) -> Iterator[Manifest]:
-    for file in read(names):
-        if (unreadable := unreadable_row(file)) is not None:
-            rows.append(unreadable)
-        yield from file.manifests
 
 
 def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[Manifest], list[Manifest], str]:

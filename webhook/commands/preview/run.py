@@ -54,6 +54,7 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import reading_cluster
+from webhook.commands.shared.objects import objects_in
 from webhook.commands.shared.output import ReportTarget, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
@@ -200,13 +201,10 @@ def _from_files(options: argparse.Namespace, rows: list[Row]) -> PreviewSource:
     """Return a dump, with its own policy unless another one is given."""
     stock = Stock(whole=True)
     holding: list[Manifest] = []
-    for file in read(options.dump):
-        unreadable = unreadable_row(file)
-        if unreadable is not None:
-            rows.append(unreadable)
-        stock.add(file.manifests)
-        if options.policy is None:
-            holding += [manifest for manifest in file.manifests if holds_policy(manifest.value)]
+    for manifest in objects_in(options.dump, rows):
+        stock.add([manifest])
+        if options.policy is None and holds_policy(manifest.value):
+            holding.append(manifest)
     for manifest, error in stock.malformed:
         rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if len(holding) > 1:
