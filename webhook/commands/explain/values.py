@@ -55,7 +55,6 @@ from webhook.patches.expansion import annotations_of
 from webhook.policy.decide import Judge
 from webhook.policy.match import KnownNames
 
-VERSION: Final = 1
 _PARTS: Final = 3
 _NAMED_MOST: Final = 3
 _NOTES: Final = {
@@ -213,7 +212,7 @@ def explanation_of(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, An
     """Return the values behind JSON, YAML and text; fields may be added while `version` is 1. Raises NotExplained."""
     cluster = facts.found.cluster
     return {
-        "version": VERSION,
+        "version": 1,
         "source": "dump" if cluster is None else "cluster",
         "server": None if cluster is None else cluster.server,
         "time": format_time(facts.found.settings.now),

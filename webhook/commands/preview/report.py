@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from webhook.api.field import JSON
 from webhook.api.meta import format_time, time_text
@@ -28,8 +28,6 @@ from webhook.inventory.targets import DeviceNames
 from webhook.patches.expansion import PatchExpansion
 from webhook.patches.patch_preview import PatchChange
 from webhook.patches.patching import PatchFault
-
-VERSION: Final = 1
 
 
 class DryRunAnswer(StrEnum):
@@ -118,7 +116,7 @@ def as_values(report: PreviewReport) -> dict[str, Any]:
     """Return the structure behind JSON and YAML."""
     source = report.source
     return {
-        "version": VERSION,
+        "version": 1,
         "source": "dump" if source.server is None else "cluster",
         "server": source.server,
         "time": format_time(report.now),

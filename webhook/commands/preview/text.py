@@ -259,10 +259,8 @@ def _title(item: PreviewedObject) -> str:
         return f"{', '.join(sets) or 'nothing'} on {where}"
     if not taints:
         return f"pool {value.driver}/{value.pool}"
-    texts, devices = (
-        sorted({taint_text(taint.taint) for _, taint in taints}),
-        len({names.device for names, _ in taints}),
-    )
+    texts = sorted({taint_text(taint.taint) for _, taint in taints})
+    devices = len({names.device for names, _ in taints})
     return f"{', '.join(texts)} new on {counted(devices, 'device')} of pool {value.driver}/{value.pool}"
 
 
