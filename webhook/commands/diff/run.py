@@ -41,7 +41,6 @@ from webhook.policy.match import asks_who, authenticated
 from webhook.policy.model import Policy
 from webhook.validation.kinds import BY_KIND
 
-_COMPARED: Final = CLAIMS | {"DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}
 _BESIDE: Final = ("eviction", "pause", "breaker", "reactions")
 """Parts of a policy that judge no object."""
 _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
@@ -160,7 +159,7 @@ def _without_pending(policy: Policy) -> Policy:
 
 def _is_compared(manifest: Manifest, namespace: str | None) -> bool:
     row = row_of(manifest)
-    if row.kind not in _COMPARED or "deletionTimestamp" in meta(manifest.value):
+    if GroupVersionKind.parse(row.api_version, row.kind) not in BY_KIND or "deletionTimestamp" in meta(manifest.value):
         return False
     return row.kind not in CLAIMS or namespace in (None, row.namespace or DEFAULT_NAMESPACE)
 
@@ -199,8 +198,6 @@ def _changed_objects(
     for manifest in objects:
         row, value = row_of(manifest), manifest.value
         kind = GroupVersionKind.parse(row.api_version, row.kind)
-        if kind not in BY_KIND:
-            continue
         request = AdmissionRequest(
             uid="diff",
             operation="CREATE",
