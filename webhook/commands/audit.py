@@ -58,8 +58,6 @@ from webhook.policy.match import asks_who
 from webhook.policy.model import Policy
 from webhook.validation.rules import SELECTOR, TAINT
 
-_LINES: Final = 200
-"""Findings in a text, unless another limit is given."""
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
 _ABOUT: Final = {
     Author.CLAIMED: " (author as claimed, unverified)",
@@ -391,7 +389,7 @@ def command_line() -> CommandLine:
     flags.add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
     flags.add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
-    add("--limit", type=as_limit, default=_LINES, metavar="N", help=f"lines of text, 0 for all; default {_LINES}")
+    add("--limit", type=as_limit, default=200, metavar="N", help="lines of text, 0 for all; default 200")
     flags.add_warnings_as_errors(parser)
     flags.add_allow_empty(parser)
     add_reports(parser, (*FORMATS, OPEN_REPORTS))

@@ -89,7 +89,7 @@ def _values(report: Report) -> dict[str, Any]:
                 "name": row.name,
                 "operation": row.operation,
                 "result": row.result.value,
-                **(row.explanation or {}),
+                **row.explanation,
             }
             for row in report.rows
             if row.explanation is not None
