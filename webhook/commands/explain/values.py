@@ -142,12 +142,12 @@ class ExplainFacts:
 
     found: ClusterReading
     namespace: str
-    names: KnownNames
     claims: Mapping[str, dict[str, Any]]
     """As they are served, by `namespace/name`."""
     pods: set[str]
     """All pods, by `namespace/name`; the inventory holds those that use claims."""
-    policy_known: bool
+    context: AdmissionContext | None
+    """What claims are judged in; None where the policy is not known."""
     unknown: list[str]
 
 
@@ -172,15 +172,12 @@ def facts_of(options: argparse.Namespace) -> ExplainFacts:
     unknown = [*_unknown(found, options.policy_configmap), *found.notes]
     if found.rows:
         unknown.append("everything that depends on what could not be read: see the errors")
-    return ExplainFacts(
-        found=found,
-        namespace=(options.namespace or "default") if cluster is None else cluster.namespace,
-        names=KnownNames(beside.namespaces, beside.device_classes),
-        claims=claims,
-        pods=pods,
-        policy_known=cluster is None or not cluster.policy_refused or options.policy is not None,
-        unknown=unknown,
-    )
+    context = None
+    if cluster is None or not cluster.policy_refused or options.policy is not None:
+        names = KnownNames(beside.namespaces, beside.device_classes)
+        context = AdmissionContext(now=found.settings.now, judge=Judge(found.settings.policy), names=names)
+    namespace = (options.namespace or "default") if cluster is None else cluster.namespace
+    return ExplainFacts(found, namespace, claims, pods, context, unknown)
 
 
 def _unknown(found: ClusterReading, config_map: NamespacedName) -> Iterator[str]:
@@ -342,11 +339,7 @@ def _users(claim: ResourceClaim) -> list[str]:
 
 def _policy(facts: ExplainFacts, key: str) -> dict[str, Any] | None:
     value = facts.claims.get(key)
-    if value is None or not facts.policy_known:
-        return None
-    settings = facts.found.settings
-    context = AdmissionContext(now=settings.now, judge=Judge(settings.policy), names=facts.names)
-    found = explained_at_rest(value, context)
+    found = None if value is None or facts.context is None else explained_at_rest(value, facts.context)
     if found is None:
         return None
     author, explanation = found
