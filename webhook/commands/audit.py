@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from webhook.commands.shared.entries import LEVELS, entries_of, unreadable_row, 
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, mistaken_kind
 from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
-from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.policy_files import holds_policy, policy_file, policy_of, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
 from webhook.files import STDIN
@@ -59,8 +58,6 @@ from webhook.policy.match import asks_who
 from webhook.policy.model import Policy
 from webhook.validation.rules import SELECTOR, TAINT
 
-_LINES: Final = 200
-"""Findings in a text, unless another limit is given."""
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
 _ABOUT: Final = {
     Author.CLAIMED: " (author as claimed, unverified)",
@@ -80,6 +77,8 @@ class _AuditInput(NamedTuple):
     """Objects to audit and the policies for them, from files or a cluster."""
 
     dump: Dump
+    held: Manifest | None = None
+    """The policy that was read with them, None if there is none or another one is given."""
     policy: Policy | None = None
     candidate: Policy | None = None
     proved_since: datetime | None = None
@@ -95,13 +94,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     flags.refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
-    found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
-    if options.policy is not None:
-        _, policy, candidate = policy_file(options.policy, now=now).told(report)
-        found = found._replace(policy=policy, candidate=candidate)
-    if options.candidate is not None:
-        _, policy, candidate = policy_file(options.candidate, now=now).told(report)
-        found = found._replace(candidate=candidate or policy)
+    found = _from_files(options, report) if options.dump else _from_cluster(options, report)
+    found = _with_policies(found, options, report, now)
     if options.namespace is not None:
         claims = found.dump.claims
         found.dump.claims = [e for e in claims if (row_of(e).namespace or DEFAULT_NAMESPACE) == options.namespace]
@@ -168,7 +162,7 @@ def _entry(manifest: Manifest, finding: Finding, reason: AuditReason, note: str 
 # --- input ---------------------------------------------------------------------------------------
 
 
-def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
+def _from_files(options: argparse.Namespace, report: Report) -> _AuditInput:
     """Read a dump, with its own policy unless another one is given."""
     dump = Dump()
     for file in read(options.dump):
@@ -181,10 +175,10 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
     if len(holding) > 1:
         report.add(Row(holding[1].file).failed(f"contains {len(holding)} policies; choose one with --policy"))
         return _AuditInput(dump)
-    return _with_policy(_AuditInput(dump), holding[0] if holding else None, report, now)
+    return _AuditInput(dump, holding[0] if holding else None)
 
 
-def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
+def _from_cluster(options: argparse.Namespace, report: Report) -> _AuditInput:
     """Read the cluster's own objects and policy. Raises ClusterUnreachable."""
     import asyncio  # noqa: PLC0415
 
@@ -202,21 +196,19 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     report.notes += answer.notes
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
-    found = _AuditInput(dump, proved_since=answer.proved_since, servers=answer.servers)
-    return _with_policy(found, answer.policy, report, now)
+    return _AuditInput(dump, answer.policy, proved_since=answer.proved_since, servers=answer.servers)
 
 
-def _with_policy(found: _AuditInput, manifest: Manifest | None, report: Report, now: datetime) -> _AuditInput:
-    """Add policy and candidate of a document or ConfigMap; their errors and expiring exceptions are reported."""
-    if manifest is None:
-        return found
-    judged = review_policy(manifest, row_of(manifest), now=now)
-    report.add(replace(judged.row, judges=True))
-    policy, candidate = judged.policies
-    since = None
-    if policy is not None and "data" in manifest.value:
+def _with_policies(found: _AuditInput, options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
+    """Add policy and candidate of files, or of what was read; their errors and expiring exceptions are reported."""
+    held, since = found.held, None
+    _, policy, candidate = policy_of(options.policy, held, now=now).told(report)
+    if options.candidate is not None:
+        _, other, of_other = policy_file(options.candidate, now=now).told(report)
+        candidate = of_other or other
+    if policy is not None and held is not None and "data" in held.value:
         # Confirmations have been judged as today as long as the policy that says who may confirm is there.
-        metadata, impact = manifest.value.get("metadata") or {}, policy.impact
+        metadata, impact = held.value.get("metadata") or {}, policy.impact
         if impact.confirmers is None and all(each.confirmable for each in impact.limits):
             metadata = {"creationTimestamp": metadata.get("creationTimestamp")}
         since = changed_at(metadata, "data")
@@ -325,24 +317,18 @@ def _grouped(report: Report) -> list[dict[str, Any]]:
 
     Findings that come from no rule of the policy are grouped by reason, such as `FieldValueTooMany`.
     """
-    counts: Counter[tuple[str, str, Level]] = Counter()
-    objects: dict[tuple[str, str], set[int]] = {}
-    for number, row in enumerate(report.rows):
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in report.rows:
+        rules = set[str]()
         for entry in row.entries if row.kind.startswith("ResourceClaim") else ():
             if entry.level is not Level.INFO and entry.reason != UNREADABLE:
                 rule = entry.rule or entry.code or entry.reason
-                counts[rule, row.namespace, entry.level] += 1
-                objects.setdefault((rule, row.namespace), set()).add(number)
-    found = [
-        {
-            "rule": rule,
-            "namespace": namespace,
-            "errors": counts[rule, namespace, Level.ERROR],
-            "warnings": counts[rule, namespace, Level.WARNING],
-            "objects": len(numbers),
-        }
-        for (rule, namespace), numbers in objects.items()
-    ]
+                none = {"rule": rule, "namespace": row.namespace, "errors": 0, "warnings": 0, "objects": 0}
+                group = groups.setdefault((rule, row.namespace), none)
+                group["errors" if entry.level is Level.ERROR else "warnings"] += 1
+                group["objects"] += int(rule not in rules)
+                rules.add(rule)
+    found = groups.values()
     return sorted(found, key=lambda each: (-each["errors"], -each["warnings"], each["rule"], each["namespace"]))
 
 
@@ -398,7 +384,7 @@ def command_line() -> CommandLine:
     flags.add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
     flags.add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
-    add("--limit", type=as_limit, default=_LINES, metavar="N", help=f"lines of text, 0 for all; default {_LINES}")
+    add("--limit", type=as_limit, default=200, metavar="N", help="lines of text, 0 for all; default 200")
     flags.add_warnings_as_errors(parser)
     flags.add_allow_empty(parser)
     add_reports(parser, (*FORMATS, OPEN_REPORTS))

@@ -7,9 +7,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import structs
 
 from webhook.admission.audit import audited
 from webhook.admission.chain import mutate, validate
@@ -22,15 +22,15 @@ from webhook.api.field import JSON, Finding, Severity
 from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.diff.command import LIVE
-from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import credentials_of, known_names, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
+from webhook.commands.shared.objects import objects_in
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
 from webhook.files.manifests import CLAIMS, Dump, Stock, meta, text
-from webhook.files.read import Manifest, read
+from webhook.files.read import Manifest
 from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Sight
@@ -40,7 +40,6 @@ from webhook.policy.match import asks_who, authenticated
 from webhook.policy.model import Policy
 from webhook.validation.kinds import BY_KIND
 
-_COMPARED: Final = CLAIMS | {"DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}
 _BESIDE: Final = ("eviction", "pause", "breaker", "reactions")
 """Parts of a policy that judge no object."""
 _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
@@ -59,7 +58,7 @@ _WORDS: Final = {
 _ORDER: Final = list(_WORDS)
 
 
-class PolicyChange(Struct, frozen=True):
+class PolicyChange(NamedTuple):
     """One difference. `rule` is that of the policy that speaks; empty for defaults."""
 
     kind: str
@@ -68,30 +67,8 @@ class PolicyChange(Struct, frozen=True):
     message: str
 
 
-class ChangedObject(Struct, frozen=True):
-    """An object that is judged differently."""
-
-    kind: str
-    namespace: str
-    name: str
-    changes: list[PolicyChange]
-
-
-class DiffReport(Struct, frozen=True):
-    """The result. While `version` is 1, fields may be added, but none is removed.
-
-    `judged`: how many objects were compared. `summary`: how many have a change of each kind. `findings`: what could not
-    be read.
-    """
-
-    version: int
-    source: str
-    judged: int
-    different: int
-    summary: dict[str, int]
-    objects: list[ChangedObject]
-    notes: list[str]
-    findings: list[dict[str, Any]]
+ChangedObject = tuple[Row, list[PolicyChange]]
+"""An object that is judged differently, and how."""
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -105,7 +82,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     rows: list[Row] = []
     notes: list[str] = []
     if options.dump:
-        manifests, source = list(_from_files(options.dump, rows)), "dump"
+        manifests, source = list(objects_in(options.dump, rows)), "dump"
         holding = [manifest for manifest in manifests if holds_policy(manifest.value)]
     else:
         manifests, holding, source = _from_cluster(options, notes)
@@ -125,24 +102,29 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         objects = [each for each in manifests if _is_compared(each, options.namespace) and id(each) not in left_out]
         judged, changed = len(objects), list(_changed_objects(objects, manifests, stock, (old, new), options))
         notes += _notes(old, new, options.user)
-    counts = Counter(kind for each in changed for kind in {change.kind for change in each.changes})
-    findings = [finding for row in rows for finding in row.findings]
-    summary = {kind: counts[kind] for kind in _WORDS}
-    report = DiffReport(1, source, judged, len(changed), summary, changed, notes, findings)
+    counts = Counter(kind for _, changes in changed for kind in {each.kind for each in changes})
+    values = {  # while `version` is 1, fields may be added, but none is removed
+        "version": 1,
+        "source": source,
+        "judged": judged,
+        "different": len(changed),
+        "summary": {kind: counts[kind] for kind in _WORDS},
+        "objects": [_object_values(*each) for each in changed],
+        "notes": notes,
+        "findings": [finding for row in rows for finding in row.findings],
+    }
     code = 2 if rows else int(bool(changed))
     if options.output == "text":
-        return write("\n".join(map(visible, _lines(report, rows, options.limit))) + "\n", code)
-    return write(STRUCTURED[options.output](to_builtins(report)), code)
+        return write("\n".join(map(visible, _lines(values, rows, changed, options.limit))) + "\n", code)
+    return write(STRUCTURED[options.output](values), code)
+
+
+def _object_values(row: Row, changes: list[PolicyChange]) -> dict[str, Any]:
+    names = {"kind": row.kind, "namespace": row.namespace, "name": row.name}
+    return {**names, "changes": [each._asdict() for each in changes]}
 
 
 # --- input ----------------------------------------------------------------------------------------
-
-
-def _from_files(names: Iterable[str], rows: list[Row]) -> Iterator[Manifest]:
-    for file in read(names):
-        if (unreadable := unreadable_row(file)) is not None:
-            rows.append(unreadable)
-        yield from file.manifests
 
 
 def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[Manifest], list[Manifest], str]:
@@ -175,7 +157,7 @@ def _without_pending(policy: Policy) -> Policy:
 
 def _is_compared(manifest: Manifest, namespace: str | None) -> bool:
     row = row_of(manifest)
-    if row.kind not in _COMPARED or "deletionTimestamp" in meta(manifest.value):
+    if GroupVersionKind.parse(row.api_version, row.kind) not in BY_KIND or "deletionTimestamp" in meta(manifest.value):
         return False
     return row.kind not in CLAIMS or namespace in (None, row.namespace or DEFAULT_NAMESPACE)
 
@@ -214,8 +196,6 @@ def _changed_objects(
     for manifest in objects:
         row, value = row_of(manifest), manifest.value
         kind = GroupVersionKind.parse(row.api_version, row.kind)
-        if kind not in BY_KIND:
-            continue
         request = AdmissionRequest(
             uid="diff",
             operation="CREATE",
@@ -232,7 +212,7 @@ def _changed_objects(
         changes = [*_changed(before, after, unnamed=not options.user), *_defaults(old_patch, new_patch)]
         if changes:
             changes.sort(key=lambda each: (_ORDER.index(each.kind), each.path))
-            yield ChangedObject(row.kind, row.namespace, row.name, changes)
+            yield row, changes
 
 
 def _judged(
@@ -294,18 +274,18 @@ def _defaults(before: Iterable[dict[str, JSON]], after: Iterable[dict[str, JSON]
             yield PolicyChange("defaults", path, "", f"would no longer set {path}")
 
 
-def _lines(report: DiffReport, rows: list[Row], limit: int) -> Iterator[str]:
+def _lines(values: dict[str, Any], rows: list[Row], changed: list[ChangedObject], limit: int) -> Iterator[str]:
     """Yield what could not be read, at most `limit` lines of differences (0 for all), then counts and notes."""
     yield from (line(row, entry, color=False) for row in rows for entry in row.entries)
-    pairs = [(each, change) for each in report.objects for change in each.changes]
+    pairs = [(row, change) for row, changes in changed for change in changes]
     pairs.sort(key=lambda pair: _ORDER.index(pair[1].kind))
-    for each, change in pairs[: limit or None]:
-        name = f"{each.namespace}/{each.name}" if each.namespace else each.name
+    for row, change in pairs[: limit or None]:
+        name = f"{row.namespace}/{row.name}" if row.namespace else row.name
         place = f" {change.path}:" if change.path and change.kind != "defaults" else ""
-        yield f"{change.kind:<8} {each.kind} {name}:{place} {change.message}"
+        yield f"{change.kind:<8} {row.kind} {name}:{place} {change.message}"
     if limit and len(pairs) > limit:
         yield f"and {len(pairs) - limit} more; --limit 0 shows all"
-    judged = counted(report.judged, "object")
-    parts = ", ".join(f"{number} {_WORDS[kind]}" for kind, number in report.summary.items() if number)
-    yield f"{judged} compared" + (f", {report.different} judged differently: {parts}" if parts else ": no difference")
-    yield from (f"note: {note}" for note in report.notes)
+    parts = ", ".join(f"{number} {_WORDS[kind]}" for kind, number in values["summary"].items() if number)
+    ending = f", {len(changed)} judged differently: {parts}" if parts else ": no difference"
+    yield f"{counted(values['judged'], 'object')} compared{ending}"
+    yield from (f"note: {note}" for note in values["notes"])

@@ -16,7 +16,6 @@ from webhook.config.command_line import CommandLine
 from webhook.files.read import shown
 from webhook.files.report import STRUCTURED, Level, Report, Result, Row, line, visible
 
-VERSION: Final = 1
 _NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"
 _NOT_ASKED: Final = "has errors of its own, so no rule was evaluated"
 _COLORS: Final = {"=> denied": "\x1b[1;31m", "=> allowed": "\x1b[32m"}
@@ -79,7 +78,7 @@ def _colored(text: str, *, color: bool) -> str:
 def _values(report: Report) -> dict[str, Any]:
     """Return the structure behind JSON and YAML; fields may be added while `version` is 1."""
     return {
-        "version": VERSION,
+        "version": 1,
         "objects": [
             {
                 "file": row.file,
@@ -90,7 +89,7 @@ def _values(report: Report) -> dict[str, Any]:
                 "name": row.name,
                 "operation": row.operation,
                 "result": row.result.value,
-                **(row.explanation or {}),
+                **row.explanation,
             }
             for row in report.rows
             if row.explanation is not None

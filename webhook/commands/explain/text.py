@@ -10,6 +10,7 @@ from webhook.commands.status.report import WORDS
 from webhook.eviction.modes import Mode
 from webhook.files.report import shortened, visible
 from webhook.inventory.pools import Evictor
+from webhook.inventory.preview import PodOutcome
 
 _OURS: Final = Evictor.OURS.value
 _EVICTORS: Final = {
@@ -25,6 +26,7 @@ _MEANINGS: Final = {
     "ExtendedResource": "evicts through an extended resource: {byRelease}",
     "AllocationOnly": "evicts no pod",
 }
+_NO_NODE: Final = "is not evicted before it is on a node"
 _DATA_SHOWN: Final = 200
 _SHOWN_MOST: Final = 20
 """Pods, devices and claims that a text lists; JSON has all."""
@@ -81,7 +83,7 @@ def _outcome(values: dict[str, Any]) -> str:
         return "is to be evicted" if acting else "would be evicted, and nothing evicts it"
     taints = [taint for claim in values["claims"] for device in claim["devices"] for taint in device["taints"]]
     if not values["node"] and any(taint["outcome"] == "Evicted" for taint in taints):
-        return "is not evicted before it is on a node"
+        return _NO_NODE
     if values["unknown"]:
         return "is not evicted by any taint that could be read"
     return "is not evicted" if taints else "is not evicted: none of its devices is tainted"
@@ -205,8 +207,8 @@ def _rule(values: dict[str, Any]) -> Iterator[str]:
             yield f"  {name}: {values[name]}"
     if values["incompletePools"]:
         yield f"  pools that are not published in full: {', '.join(values['incompletePools'])}"
-    for sibling in _first(values["siblings"]):
-        yield f"  same hardware, in service: {sibling}"
+    siblings = [f"same hardware, in service: {sibling}" for sibling in _first(values["siblings"])]
+    yield from (f"  {each}" for each in (*siblings, *_rest(values["siblings"])))
     evictors = " and ".join(_EVICTORS[each] for each in computed["evictors"])
     evicted = "" if values["evicted"] is None else f"; {values['evicted']} evicted so far"
     by = f"to be evicted by {evictors}" if evictors else "would be evicted, and nothing evicts for it"
@@ -222,7 +224,8 @@ def _rule(values: dict[str, Any]) -> Iterator[str]:
     yield from _rest(values["pods"])
     for pod in _first(values["staying"]):
         toleration = "" if pod["toleration"] is None else f": {pod['toleration']['text']}"
-        yield f"pod {pod['namespace']}/{pod['name']}: stays, {pod['reason']}{toleration}"
+        stays = _NO_NODE if pod["outcome"] == PodOutcome.NO_NODE else f"stays, {pod['reason']}{toleration}"
+        yield f"pod {pod['namespace']}/{pod['name']}: {stays}"
     yield from _rest(values["staying"])
 
 

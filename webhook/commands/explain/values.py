@@ -54,7 +54,6 @@ from webhook.patches.expansion import annotations_of
 from webhook.policy.decide import Judge
 from webhook.policy.match import KnownNames
 
-VERSION: Final = 1
 _PARTS: Final = 3
 _NAMED_MOST: Final = 3
 _NOTES: Final = {
@@ -142,12 +141,12 @@ class ExplainFacts:
 
     found: ClusterReading
     namespace: str
-    names: KnownNames
     claims: Mapping[str, dict[str, Any]]
     """As they are served, by `namespace/name`."""
     pods: set[str]
     """All pods, by `namespace/name`; the inventory holds those that use claims."""
-    policy_known: bool
+    context: AdmissionContext | None
+    """What claims are judged in; None where the policy is not known."""
     unknown: list[str]
 
 
@@ -172,15 +171,12 @@ def facts_of(options: argparse.Namespace) -> ExplainFacts:
     unknown = [*_unknown(found, options.policy_configmap), *found.notes]
     if found.rows:
         unknown.append("everything that depends on what could not be read: see the errors")
-    return ExplainFacts(
-        found=found,
-        namespace=(options.namespace or "default") if cluster is None else cluster.namespace,
-        names=KnownNames(beside.namespaces, beside.device_classes),
-        claims=claims,
-        pods=pods,
-        policy_known=cluster is None or not cluster.policy_refused or options.policy is not None,
-        unknown=unknown,
-    )
+    context = None
+    if cluster is None or not cluster.policy_refused or options.policy is not None:
+        names = KnownNames(beside.namespaces, beside.device_classes)
+        context = AdmissionContext(now=found.settings.now, judge=Judge(found.settings.policy), names=names)
+    namespace = (options.namespace or "default") if cluster is None else cluster.namespace
+    return ExplainFacts(found, namespace, claims, pods, context, unknown)
 
 
 def _unknown(found: ClusterReading, config_map: NamespacedName) -> Iterator[str]:
@@ -212,7 +208,7 @@ def explanation_of(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, An
     """Return the values behind JSON, YAML and text; fields may be added while `version` is 1. Raises NotExplained."""
     cluster = facts.found.cluster
     return {
-        "version": VERSION,
+        "version": 1,
         "source": "dump" if cluster is None else "cluster",
         "server": None if cluster is None else cluster.server,
         "time": format_time(facts.found.settings.now),
@@ -342,11 +338,7 @@ def _users(claim: ResourceClaim) -> list[str]:
 
 def _policy(facts: ExplainFacts, key: str) -> dict[str, Any] | None:
     value = facts.claims.get(key)
-    if value is None or not facts.policy_known:
-        return None
-    settings = facts.found.settings
-    context = AdmissionContext(now=settings.now, judge=Judge(settings.policy), names=facts.names)
-    found = explained_at_rest(value, context)
+    found = None if value is None or facts.context is None else explained_at_rest(value, facts.context)
     if found is None:
         return None
     author, explanation = found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, GroupVersionKind, NamespacedName
@@ -25,22 +25,11 @@ from webhook.commands.shared.snapshot import CLAIMS, CLASSES, NODES, PATCHES, PO
 from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
 from webhook.files.manifests import Stock, meta, text
-from webhook.files.read import Manifest
 
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
 """Reading that takes less time reports no progress."""
 _TELL_EVERY_SECONDS: Final = 2.0
-
-
-class ClusterSight(NamedTuple):
-    """A cluster as it was read once. `policy`: None if there is none or it may not be read."""
-
-    server: str
-    source: PreviewSource
-    policy: Manifest | None
-    confirmations: tuple[DryRunResult, ...]
-    """For each of the rules that were given."""
 
 
 async def sight_of_cluster(
@@ -49,7 +38,7 @@ async def sight_of_cluster(
     rules: Sequence[Mapping[str, Any]],
     *,
     patched: bool,
-) -> ClusterSight:
+) -> PreviewSource:
     """Read the cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches are read, too.
@@ -65,25 +54,23 @@ async def sight_of_cluster(
                 raise each.not_served
         served = await found.read(RULES)
         stock.inventory.servers = await read_facts(cluster)
-        pods_known = await _read_pods(found)
+        await _read_pods(found)
         await found.read_policy(config_map)
         if found.policy_refused:
             found.notes.append(f"no permission to read the policy, so the built-in one is used: {found.policy_refused}")
         scaled = await _has_autoscaler(cluster)
         answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
-    notes = tuple(found.notes)
-    source = PreviewSource(
-        stock.inventory,
-        pods_known,
-        None,
-        served,
-        notes,
-        stock.patches,
-        stock.classes,
+    return PreviewSource(
+        stock,
+        found.policy,
+        pods_known=PODS.kind not in found.missing,
+        nodes_known=NODES.kind not in found.missing,
+        server=found.server,
+        rules_served=served,
+        notes=tuple(found.notes),
         autoscaler=scaled,
-        nodes=None if NODES.kind in found.missing else stock.nodes,
+        confirmations=tuple(answers),
     )
-    return ClusterSight(found.server, source, found.policy, tuple(answers))
 
 
 async def _has_autoscaler(cluster: Cluster) -> bool:
@@ -95,17 +82,16 @@ async def _has_autoscaler(cluster: Cluster) -> bool:
         return False
 
 
-async def _read_pods(found: Snapshot[Stock]) -> bool:
-    """Read pods and PodGroups; return whether pods may be read."""
+async def _read_pods(found: Snapshot[Stock]) -> None:
+    """Read what is permitted of pods and PodGroups."""
     await found.read_permitted(PODS)
     found.note_lacking(PODS, "their owners and priorities are unknown")
     if PODS.kind in found.missing:
-        return False
+        return
     await found.read_permitted(POD_GROUPS)
     if POD_GROUPS in found.refused:
         why = "no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted"
         found.notes.append(f"{why}: {found.refused[POD_GROUPS]}")
-    return True
 
 
 class _Progress:

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
 from msgspec import structs
 
 from webhook.admission.cluster_lint import cluster_lint
@@ -28,7 +27,7 @@ from webhook.admission.lint import lint
 from webhook.admission.over_limit import LimitCheck
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import FieldError, Finding, Path, Severity, not_supported
-from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource, format_time, parse_time
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource, parse_time
 from webhook.api.names import PATCH_ACCOUNT
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.pods import Pod
@@ -36,15 +35,13 @@ from webhook.api.rules import DeviceTaintRule, condition_of
 from webhook.api.schema import api_versions_of
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.report import (
-    VERSION,
     DryRunAnswer,
     DryRunResult,
+    PatchResult,
     PreviewedObject,
     PreviewReport,
     PreviewSource,
-    ShownGang,
-    patch_result,
-    shown_preview,
+    as_values,
 )
 from webhook.commands.preview.text import TextPage, as_text, notes_of, patch_notes, window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, unreadable_row
@@ -57,6 +54,7 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import reading_cluster
+from webhook.commands.shared.objects import objects_in
 from webhook.commands.shared.output import ReportTarget, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
@@ -96,9 +94,6 @@ from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import RELEASES, Release
 
-if TYPE_CHECKING:
-    from webhook.commands.preview.from_cluster import ClusterSight
-
 _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
 _NO_SUBJECT: Final = "contains no DeviceTaintRule, no ResourceSlice and no ResourceSlicePatch"
@@ -126,51 +121,31 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     minors = (version.release.minor,) if options.dump or options.kubernetes_version else tuple(RELEASES)
     rows: list[Row] = []
     subjects = list(_subjects(options.files, minors, rows))
-    if options.dump:
-        (source, held), server, confirmations = _from_files(options, rows), None, iter(list[DryRunResult]())
-    else:
-        sight = _from_cluster(options, subjects)
-        source, held, server, confirmations = sight.source, sight.policy, sight.server, iter(sight.confirmations)
+    source = _from_files(options, rows) if options.dump else _from_cluster(options, subjects)
     if options.kubernetes_version:
         source.inventory.servers = version.facts
-    judged = policy_of(options.policy, held)
+    judged = policy_of(options.policy, source.policy)
     policy = judged.policy or BUILTIN
     broken = [row for row in judged.rows if row.count(Level.ERROR)]
     rows += broken
-    claims_known, slices_known = source.knows("ResourceClaim"), source.knows("ResourceSlice")
-    if not claims_known and not slices_known and not rows:
+    if not source.knows("ResourceClaim") and not source.knows("ResourceSlice") and not rows:
         rows.append(Row(", ".join(map(shown, options.dump))).failed(_NOTHING_KNOWN))
     previews = _Previews(source, policy, version.release, now, subjects)
-    objects = [
-        previews.of(subject, next(confirmations, None) if isinstance(subject.value, DeviceTaintRule) else None)
-        for subject in subjects
-    ]
-    report = PreviewReport(
-        VERSION,
-        "dump" if options.dump else "cluster",
-        server,
-        format_time(now),
-        source.pods_known,
-        claims_known,
-        slices_known,
-        [each.shown for each in objects],
-        [finding for row in rows for finding in row.findings],
-    )
+    report = PreviewReport(source, now, list(map(previews.of, subjects)), rows)
 
     def rendered(target: ReportTarget) -> str:
         if target.format in STRUCTURED:
-            return STRUCTURED[target.format](msgspec.to_builtins(report))
+            return STRUCTURED[target.format](as_values(report))
         width = shutil.get_terminal_size().columns if target.shown and sys.stdout.isatty() else None
-        page = TextPage(options.limit, width, target.shown and use_color(options.color))
-        return as_text(report, rows, objects, source.inventory.servers, page)
+        return as_text(report, TextPage(options.limit, width, target.shown and use_color(options.color)))
 
-    return write_reports(options.output, rendered, 2 if broken else _exit_code(rows, objects))
+    return write_reports(options.output, rendered, 2 if broken else _exit_code(report))
 
 
-def _exit_code(rows: Sequence[Row], objects: Sequence[PreviewedObject]) -> int:
+def _exit_code(report: PreviewReport) -> int:
     """Return 0 if all is fine, 1 if something would be refused even if confirmed, 2 if something could not be read."""
-    entries = [entry for row in (*rows, *[item.row for item in objects]) for entry in row.entries]
-    answers = {item.shown.confirmation.answer for item in objects if item.shown.confirmation is not None}
+    entries = [entry for row in (*report.rows, *[item.row for item in report.objects]) for entry in row.entries]
+    answers = {item.confirmation.answer for item in report.objects if item.confirmation is not None}
     if DryRunAnswer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):
         return 2
     return int(DryRunAnswer.REFUSED in answers or any(entry.level is Level.ERROR for entry in entries))
@@ -222,34 +197,23 @@ def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
     return (Finding(Severity.DENY, error) for error in errors)
 
 
-def _from_files(options: argparse.Namespace, rows: list[Row]) -> tuple[PreviewSource, Manifest | None]:
-    """Return a dump, and its own policy unless another one is given."""
+def _from_files(options: argparse.Namespace, rows: list[Row]) -> PreviewSource:
+    """Return a dump, with its own policy unless another one is given."""
     stock = Stock(whole=True)
     holding: list[Manifest] = []
-    for file in read(options.dump):
-        unreadable = unreadable_row(file)
-        if unreadable is not None:
-            rows.append(unreadable)
-        stock.add(file.manifests)
-        if options.policy is None:
-            holding += [manifest for manifest in file.manifests if holds_policy(manifest.value)]
+    for manifest in objects_in(options.dump, rows):
+        stock.add([manifest])
+        if options.policy is None and holds_policy(manifest.value):
+            holding.append(manifest)
     for manifest, error in stock.malformed:
         rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if len(holding) > 1:
         rows.append(Row(holding[1].file).failed(f"contains {len(holding)} policies; choose one with --policy"))
-    pods_known = bool(stock.kinds["Pod"])
-    source = PreviewSource(
-        stock.inventory,
-        pods_known,
-        stock.kinds,
-        patches=stock.patches,
-        classes=stock.classes,
-        nodes=stock.nodes if stock.kinds["Node"] else None,
-    )
-    return source, next(iter(holding), None)
+    pods, nodes = (bool(stock.kinds[kind]) for kind in ("Pod", "Node"))
+    return PreviewSource(stock, next(iter(holding), None), pods_known=pods, nodes_known=nodes)
 
 
-def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> ClusterSight:
+def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> PreviewSource:
     """Return the cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 
@@ -274,23 +238,24 @@ class _Previews:
         self._policy, self._release, self._now = policy, release, now
         self._in_tree = policy.in_tree_evictor is InTreeEvictor.ACTIVE
         self._pods = ProfiledPods(source.inventory, policy.eviction)
-        self._patches = {**source.patches}
+        self._answers = iter(source.confirmations)
+        self._patches = {**source.stock.patches}
         for _, _, value in subjects:
             if isinstance(value, ResourceSlicePatch):
-                self._patches[value.meta.name] = _as_stored(value, source.patches.get(value.meta.name), now)
+                self._patches[value.meta.name] = _as_stored(value, source.stock.patches.get(value.meta.name), now)
 
-    def of(self, subject: _Subject, answer: DryRunResult | None) -> PreviewedObject:
-        """Return the preview of a subject; `answer` is that of a cluster to a rule."""
+    def of(self, subject: _Subject) -> PreviewedObject:
+        """Return the preview of a subject. They are asked for in their order, as the cluster's answers to rules are."""
         value = subject.value
         if isinstance(value, ResourceSlicePatch):
             return self._patch(subject, value)
-        return self._rule_or_slice(subject, value, answer)
+        return self._rule_or_slice(subject, value)
 
     @cached_property
     def _effects(self) -> tuple[EffectiveDevices, Mapping[str, PatchExpansion]]:
         """What all patches do together."""
         pools, patches = self._inventory.pools, self._patches.values()
-        effective = effective_devices(pools, patches, self._source.classes, DeviceSelectors())
+        effective = effective_devices(pools, patches, self._source.stock.classes, DeviceSelectors())
         return effective, expansion(pools, patches, effective)
 
     def _patch(self, subject: _Subject, given: ResourceSlicePatch) -> PreviewedObject:
@@ -299,14 +264,13 @@ class _Previews:
         devices = effective.selected[name]
         preview = patch_preview(self._inventory, devices, made.rules, in_tree=self._in_tree, now=self._now)
         faults = [fault for fault in effective.faults if fault.patch == name]
-        inapplicable = effective.inapplicable.get(name, "")
-        errors = self._errors(subject, given, self._source.patches.get(name))
+        changes = list(patch_changes(effective, patch))
+        result = PatchResult(changes, made, faults, effective.inapplicable.get(name, ""))
+        errors = self._errors(subject, given, self._source.stock.patches.get(name))
         row = _with_findings(subject, errors, lint(patch, None, self._now))
         preview = self._with_places(preview)
-        notes = [*patch_notes(inapplicable, faults, made.needed), *notes_of(patch, preview, self._source)]
-        result = patch_result(patch_changes(effective, patch), made, faults, inapplicable)
-        told = shown_preview(row, patch, preview, self._now, notes=notes, patch=result)
-        return PreviewedObject(row, patch, preview, told)
+        notes = [*patch_notes(result), *notes_of(patch, preview, self._source)]
+        return PreviewedObject(row, patch, preview, notes, patch=result)
 
     def _with_places(self, preview: Preview, rule: str = "") -> Preview:
         """Add where the pods that are evicted would go; `rule` is the name of the one that is previewed."""
@@ -321,8 +285,8 @@ class _Previews:
         ]
         supply = Supply(
             self._inventory,
-            classes=source.classes or None,
-            nodes=source.nodes,
+            classes=source.stock.classes or None,
+            nodes=source.stock.nodes if source.nodes_known else None,
             freed=freed_claims(seekers, {each.uid for each in pods}),
             taints=taints,
             without=rule,
@@ -330,19 +294,17 @@ class _Previews:
         places = placements(self._inventory, seekers, supply)
         return structs.replace(preview, impact=structs.replace(preview.impact, places=places))
 
-    def _rule_or_slice(
-        self, subject: _Subject, value: DeviceTaintRule | ResourceSlice, answer: DryRunResult | None
-    ) -> PreviewedObject:
+    def _rule_or_slice(self, subject: _Subject, value: DeviceTaintRule | ResourceSlice) -> PreviewedObject:
         source, inventory, now = self._source, self._inventory, self._now
         countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
-        advice = list[Finding]()
+        advice, answer = list[Finding](), None
         if isinstance(value, DeviceTaintRule):
             old = inventory.rules.get(value.meta.name)
             value = _as_stored(value, old, now)
             preview = rule_preview(inventory, value, in_tree=self._in_tree, now=now)
-            answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
+            answer = next(self._answers, DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP))
             if countable and not answer.text and _may_need_text(answer, old):
-                answer = structs.replace(answer, text=self._confirmation_of(value, old) or None)
+                answer = answer._replace(text=self._confirmation_of(value, old) or None)
             siblings = None if preview.simulated else preview.impact.siblings
             context = AdmissionContext(now=now, sight=Sight(inventory))
             advice = [*lint(value, None, now, inventory.servers), *cluster_lint(value, None, context, siblings)]
@@ -363,9 +325,7 @@ class _Previews:
         evicted = [each.pod for each in preview.pods if each.outcome is PodOutcome.EVICTED and each.pod is not None]
         lost = count_gangs(evicted, self._pods.gang_of)
         broken = broken_gangs(lost, self._gangs) if lost else ()
-        gangs = [ShownGang(gang.kind, gang.namespace, gang.name, gone, pods) for gang, gone, pods in broken]
-        told = shown_preview(row, value, preview, now, notes=notes, gangs=gangs, confirmation=answer)
-        return PreviewedObject(row, value, preview, told)
+        return PreviewedObject(row, value, preview, notes, broken, answer)
 
     @cached_property
     def _gangs(self) -> Counter[Gang]:

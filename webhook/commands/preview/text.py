@@ -7,40 +7,33 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
-from msgspec import UNSET
-
 from webhook.admission.impact_text import duration, on_extended_resources, places_figures, siblings_text
 from webhook.api.field import JSON
 from webhook.api.messages import counted
 from webhook.api.names import PROGRAM
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceSelector, DeviceTaintRule
-from webhook.api.servers import ServerFacts
 from webhook.api.slices import ResourceSlice
-from webhook.api.taints import DeviceTaint
+from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.commands.preview.report import (
     DryRunAnswer,
+    PatchResult,
     PreviewedObject,
     PreviewReport,
     PreviewSource,
-    ShownChange,
-    ShownGang,
-    ShownPod,
-    ShownPodGroup,
-    ShownTaint,
-    ShownToleration,
     not_judged,
 )
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.profiles import classes_of
-from webhook.files.report import Row, line, table, visible
+from webhook.files.report import line, table, visible
+from webhook.inventory.gangs import BrokenGang, root_owner
 from webhook.inventory.hardware import unused_claims
 from webhook.inventory.pools import Evictor, acts
-from webhook.inventory.preview import OutcomeReason, PodOutcome, Preview, outdated
+from webhook.inventory.preview import GroupRow, OutcomeReason, PodOutcome, PodRow, Preview, outdated
 from webhook.inventory.state import Inventory
-from webhook.inventory.targets import DeviceNames, can_judge
+from webhook.inventory.targets import DeviceId, DeviceNames, can_judge
 from webhook.patches.covering import RULES_MAX
-from webhook.patches.patching import PatchFault
+from webhook.patches.patch_preview import PatchChange
 from webhook.policy.limits import PodFacts, ProfileMatcher
 from webhook.policy.model import Policy
 from webhook.policy.windows import Leaving, fit_texts, has_windows, windows_text
@@ -79,6 +72,14 @@ _REASONS: Final = {
     OutcomeReason.WITH_POD_GROUP: "with PodGroup {group}",
     OutcomeReason.HELD_BY_POD_GROUP: "PodGroup {group} keeps its claims reserved",
 }
+_OTHERS: Final = (
+    ("left alone", PodOutcome.LEFT_ALONE, " by our worker"),
+    ("not yet", PodOutcome.NO_NODE, " on no node; evicted once it is on one"),
+    ("tolerate", PodOutcome.TOLERATES, ""),
+    ("stay", PodOutcome.KEPT, "; the taint only blocks new allocations"),
+    ("leaving", PodOutcome.LEAVING, ", terminating or finished, and not counted"),
+)
+"""Lines of the summary for pods that are not evicted."""
 _ANSWERS: Final = {
     DryRunAnswer.GRANTED: "dry run: accepted as it is",
     DryRunAnswer.CONFIRM: "dry run: refused: {}",
@@ -95,7 +96,7 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def taint_text(taint: DeviceTaint | ShownTaint) -> str:
+def taint_text(taint: DeviceTaint) -> str:
     """Return `key=value:effect`, as kubectl shows taints of nodes."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
@@ -177,13 +178,14 @@ def window_notes(preview: Preview, inventory: Inventory, policy: Policy, now: da
     yield from fit_texts(policy.eviction, Leaving(pods, now))
 
 
-def patch_notes(inapplicable: str, faults: Sequence[PatchFault], needed: int) -> Iterator[str]:
+def patch_notes(found: PatchResult) -> Iterator[str]:
     """Yield what is easily overlooked: devices that a patch leaves out, and a patch that does nothing."""
-    if inapplicable:
-        yield f"the patch selects no device: {inapplicable}"
-    yield from (f"left out: {fault}" for fault in faults[:_FAULTS_SHOWN])
-    if len(faults) > _FAULTS_SHOWN:
-        yield f"left out: {len(faults) - _FAULTS_SHOWN} more devices for such reasons"
+    if found.inapplicable:
+        yield f"the patch selects no device: {found.inapplicable}"
+    yield from (f"left out: {fault}" for fault in found.faults[:_FAULTS_SHOWN])
+    if len(found.faults) > _FAULTS_SHOWN:
+        yield f"left out: {len(found.faults) - _FAULTS_SHOWN} more devices for such reasons"
+    needed = found.made.needed
     if needed > RULES_MAX:
         yield f"its taints need {needed} DeviceTaintRules, more than {RULES_MAX}: none is made, so no pod is counted"
 
@@ -209,39 +211,37 @@ class TextPage(NamedTuple):
             yield f"and {of - len(rows)} more; --limit 0 shows all"
 
 
-def as_text(
-    report: PreviewReport, rows: Sequence[Row], objects: Sequence[PreviewedObject], servers: ServerFacts, page: TextPage
-) -> str:
-    """Return the whole report; `rows` are files and policies with something to report."""
-    lines = [line(row, entry, color=page.color) for row in rows for entry in row.entries]
-    for item in objects:
+def as_text(report: PreviewReport, page: TextPage) -> str:
+    """Return the whole report."""
+    lines = [line(row, entry, color=page.color) for row in report.rows for entry in row.entries]
+    for item in report.objects:
         if lines:
             lines.append("")
-        lines += _preview_lines(item, report, servers, page)
+        lines += _preview_lines(item, report.source, page)
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _preview_lines(item: PreviewedObject, report: PreviewReport, servers: ServerFacts, page: TextPage) -> Iterator[str]:
-    row, shown = item.row, item.shown
+def _preview_lines(item: PreviewedObject, source: PreviewSource, page: TextPage) -> Iterator[str]:
+    row, answer = item.row, item.confirmation
     where = row.file if row.position is None else f"{row.file}:{row.position.line}:{row.position.column}"
     yield visible(f"{where}: {row.reference}: {_title(item)}")
     yield from (line(row, entry, color=page.color) for entry in row.entries)
-    if shown.simulated:
+    if item.preview.simulated:
         effect = item.value.taint.effect if isinstance(item.value, DeviceTaintRule) else "None"
         acting = "effect None" if effect == "None" else f'effect "{visible(effect)}" acts as None, which'
         yield f"  {acting} does nothing; if it were NoExecute:"
-    summary = table(_summary(item, report, servers), width=page.width and page.width - 2, color=page.color)
+    summary = table(_summary(item, source), width=page.width and page.width - 2, color=page.color)
     yield from (f"  {each}" for each in summary)
-    yield from (visible(f"  note: {note}") for note in shown.notes)
-    if shown.patch is not UNSET:
-        yield from _changes(row.name, shown.patch.changes, page)
-    yield from _pods(item, report, page)
-    if shown.confirmation is not None:
+    yield from (visible(f"  note: {note}") for note in item.notes)
+    if item.patch is not None:
+        yield from _changes(row.name, item.patch.changes, page)
+    yield from _pods(item.preview, source, page)
+    if answer is not None:
         yield ""
-        yield visible(_ANSWERS[shown.confirmation.answer].format(shown.confirmation.message))
-        if shown.confirmation.text:
+        yield visible(_ANSWERS[answer.answer].format(answer.message))
+        if answer.text:
             yield "to confirm this impact, add this annotation:"
-            yield visible(f'  {CONFIRM_IMPACT}: "{shown.confirmation.text}"')
+            yield visible(f'  {CONFIRM_IMPACT}: "{answer.text}"')
 
 
 # --- titles -------------------------------------------------------------------------------------
@@ -259,10 +259,8 @@ def _title(item: PreviewedObject) -> str:
         return f"{', '.join(sets) or 'nothing'} on {where}"
     if not taints:
         return f"pool {value.driver}/{value.pool}"
-    texts, devices = (
-        sorted({taint_text(taint.taint) for _, taint in taints}),
-        len({names.device for names, _ in taints}),
-    )
+    texts = sorted({taint_text(taint.taint) for _, taint in taints})
+    devices = len({names.device for names, _ in taints})
     return f"{', '.join(texts)} new on {counted(devices, 'device')} of pool {value.driver}/{value.pool}"
 
 
@@ -277,7 +275,7 @@ def _selector_text(selector: DeviceSelector, *, patched: bool = False) -> str:
     return ", ".join(parts) or "every device"
 
 
-def toleration_text(toleration: ShownToleration) -> str:
+def toleration_text(toleration: DeviceToleration) -> str:
     """Return `key=value:effect op=Exists for 300s`, as kubectl shows tolerations of pods."""
     value = f"={toleration.value}" if toleration.value else ""
     effect = f":{toleration.effect}" if toleration.effect else ""
@@ -289,45 +287,43 @@ def toleration_text(toleration: ShownToleration) -> str:
 # --- summary ------------------------------------------------------------------------------------
 
 
-def _summary(item: PreviewedObject, report: PreviewReport, servers: ServerFacts) -> Iterator[tuple[str, str]]:
-    shown, figures = item.shown, item.shown.summary
-    pools = f"{counted(figures.pools, 'pool')} of {counted(figures.drivers, 'driver')}"
-    uncounted = not report.slices_known and not isinstance(item.value, ResourceSlice)
-    devices = _NO_SLICES if uncounted else f"{figures.devices} in {pools}"
-    yield "devices", f"{devices}; {figures.allocated} allocated" if report.claims_known else devices
-    if figures.claims:
-        yield "evicted", counted(figures.evicted, "pod")
-        waves, later = _first(figures.waves, _WAVES_SHOWN)
-        yield from ((f"  {_when(each['seconds'])}", counted(each["pods"], "pod")) for each in waves)
+def _summary(item: PreviewedObject, source: PreviewSource) -> Iterator[tuple[str, str]]:
+    preview, impact, patch = item.preview, item.preview.impact, item.patch
+    claims_known = source.knows("ResourceClaim")
+    pools = f"{counted(impact.pools, 'pool')} of {counted(impact.drivers, 'driver')}"
+    uncounted = not source.knows("ResourceSlice") and not isinstance(item.value, ResourceSlice)
+    devices = _NO_SLICES if uncounted else f"{impact.devices} in {pools}"
+    yield "devices", f"{devices}; {impact.allocated} allocated" if claims_known else devices
+    if preview.claims:
+        yield "evicted", counted(preview.count(PodOutcome.EVICTED), "pod")
+        waves, later = _first(list(preview.waves.items()), _WAVES_SHOWN)
+        yield from ((f"  {_when(seconds)}", counted(pods, "pod")) for seconds, pods in waves)
         if later:
-            yield f"  until {duration(later[-1]['seconds'])}", counted(sum(each["pods"] for each in later), "pod")
-        yield from _gang_lines(shown.gangs)
-        if figures.extended:
-            pods = counted(figures.extended, "pod")
-            yield "extended", f"{pods} of these with extended resources: {on_extended_resources(servers)}"
-        if figures.companions:
-            yield "along", f"{counted(figures.companions, 'pod')} of these only with the rest of their PodGroup"
-        yield from (("places" if not at else "", each) for at, each in enumerate(places_figures(item.preview.impact)))
-        where = f"{counted(len(figures.namespaces), 'namespace')}: {first_names(figures.namespaces)}"
-        yield "claims", f"{figures.claims} in {where}"
+            yield f"  until {duration(later[-1][0])}", counted(sum(pods for _, pods in later), "pod")
+        yield from _gang_lines(item.gangs)
+        if preview.extended:
+            pods = counted(preview.extended, "pod")
+            yield (
+                "extended",
+                f"{pods} of these with extended resources: {on_extended_resources(source.inventory.servers)}",
+            )
+        if preview.companions:
+            yield "along", f"{counted(preview.companions, 'pod')} of these only with the rest of their PodGroup"
+        yield from (("places" if not at else "", each) for at, each in enumerate(places_figures(impact)))
+        where = f"{counted(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
+        yield "claims", f"{len(preview.claims)} in {where}"
     else:  # a patch selects among what is published
-        none = _NO_SLICES if uncounted and shown.patch is not UNSET else "no pods"
-        yield "evicted", none if report.claims_known else "unknown: the dump has no ResourceClaims"
-    for name, number, text in (
-        ("left alone", figures.left_alone, " by our worker"),
-        ("not yet", figures.no_node, " on no node; evicted once it is on one"),
-        ("tolerate", figures.tolerating, ""),
-        ("stay", figures.kept, "; the taint only blocks new allocations"),
-        ("leaving", figures.leaving, ", terminating or finished, and not counted"),
-    ):
-        if number:
+        none = _NO_SLICES if uncounted and patch is not None else "no pods"
+        yield "evicted", none if claims_known else "unknown: the dump has no ResourceClaims"
+    for name, outcome, text in _OTHERS:
+        if number := preview.count(outcome):
             yield name, f"{counted(number, 'pod')}{text}"
-    for group in shown.pod_groups:
-        yield "PodGroup", _group_text(group, report)
-    if shown.patch is not UNSET and shown.patch.rules:
-        yield "rules", counted(len(shown.patch.rules), "DeviceTaintRule")
-    if shown.siblings:
-        yield "hardware", siblings_text(item.preview.impact.siblings)
+    for group in preview.pod_groups:
+        yield "PodGroup", _group_text(group, source)
+    if patch is not None and patch.made.rules:
+        yield "rules", counted(len(patch.made.rules), "DeviceTaintRule")
+    if impact.siblings:
+        yield "hardware", siblings_text(impact.siblings)
     yield from _evictor(item)
 
 
@@ -337,26 +333,26 @@ def _first(entries: Sequence[_T], most: int) -> tuple[Sequence[_T], Sequence[_T]
     return entries[:shown], entries[shown:]
 
 
-def _gang_lines(gangs: Sequence[ShownGang]) -> Iterator[tuple[str, str]]:
+def _gang_lines(gangs: Sequence[BrokenGang]) -> Iterator[tuple[str, str]]:
     gangs, rest = _first(gangs, _GANGS_SHOWN)
     for each in gangs:
-        yield "gang", f"{each.evicted} of {counted(each.pods, 'pod')} of {each.kind} {each.namespace}/{each.name}"
+        yield "gang", f"{each.evicted} of {counted(each.pods, 'pod')} of {each.gang}"
     if rest:
         pods = counted(sum(each.pods for each in rest), "pod")
         yield "gangs", f"{sum(each.evicted for each in rest)} of {pods} of {len(rest)} more"
 
 
-def _group_text(group: ShownPodGroup, report: PreviewReport) -> str:
-    fate = _WORDS.get(group.outcome) or f"evicted {_when(group.due_seconds or 0)}"
+def _group_text(group: GroupRow, source: PreviewSource) -> str:
+    fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
     if group.outcome is PodOutcome.LEFT_ALONE:
         fate += ", as its claims stay reserved until it is deleted"
-    known = f"{counted(len(group.pods), 'pod')} known" if report.pods_known else "its pods are unknown"
+    known = f"{counted(len(group.pods), 'pod')} known" if source.pods_known else "its pods are unknown"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
 
 def _evictor(item: PreviewedObject) -> Iterator[tuple[str, str]]:
-    shown, rule = item.shown, item.value
-    evictors = {taint.evictor for _, taint in item.preview.taints} if shown.pods or shown.pod_groups else set()
+    preview, rule = item.preview, item.value
+    evictors = {taint.evictor for _, taint in preview.taints} if preview.pods or preview.pod_groups else set()
     if Evictor.IN_TREE in evictors:
         yield "evictor", "the in-tree controller"
     elif Evictor.OURS in evictors:
@@ -372,78 +368,76 @@ def _when(seconds: int) -> str:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _pods(item: PreviewedObject, report: PreviewReport, page: TextPage) -> Iterator[str]:
-    pods = item.shown.pods
-    drivers = len({device["driver"] for pod in pods for device in pod.devices}) > 1
-    taints = len({taint.taint for _, taint in item.preview.taints}) > 1
+def _pods(preview: Preview, source: PreviewSource, page: TextPage) -> Iterator[str]:
+    drivers = len({device.driver for row in preview.pods for device in row.devices}) > 1
+    taints = len({taint.taint for _, taint in preview.taints}) > 1
     headers, rows = ["POD", "DEVICES", "WHEN", "WHY"], []
-    for pod, known in zip(pods[: page.limit or None], item.preview.pods, strict=False):
-        group = "" if known.pod is None else known.pod.pod_group
-        why = _why(pod, group)
+    for row in preview.pods[: page.limit or None]:
+        why = _why(row)
         cells = [
-            f"{pod.namespace}/{pod.name}",
-            _devices(pod.devices, drivers=drivers),
-            _fate(pod),
-            f"{taint_text(pod.taint)}: {why}" if taints else why,
+            f"{row.namespace}/{row.name}",
+            _devices(row.devices, drivers=drivers),
+            _fate(row),
+            f"{taint_text(row.cause.taint)}: {why}" if taints else why,
         ]
-        if report.pods_known:
-            owner = f"{pod.root_owner['kind']}/{pod.root_owner['name']}" if pod.root_owner else "-"
-            cells[1:1] = [owner, str(pod.priority)] if pod.known else ["?", "?"]
+        if source.pods_known:
+            cells[1:1] = ["?", "?"] if row.pod is None else [str(root_owner(row.pod) or "-"), str(row.pod.priority)]
         rows.append(cells)
-    if report.pods_known:
+    if source.pods_known:
         headers[1:1] = ["OWNER", "PRIORITY"]
-    yield from page.table(rows, headers, (headers.index("PRIORITY"),) if report.pods_known else (), of=len(pods))
+    right = (headers.index("PRIORITY"),) if source.pods_known else ()
+    yield from page.table(rows, headers, right, of=len(preview.pods))
 
 
-def _devices(devices: Sequence[dict[str, str]], *, drivers: bool) -> str:
+def _devices(devices: Sequence[DeviceId], *, drivers: bool) -> str:
     """Return `pool/device,device`, pool by pool; with drivers if they differ."""
     pools: dict[str, list[str]] = {}
     for each in devices[:_DEVICES_SHOWN]:
-        pool = f"{each['driver']}/{each['pool']}" if drivers else each["pool"]
-        pools.setdefault(pool, []).append(each["device"])
+        pool = f"{each.driver}/{each.pool}" if drivers else each.pool
+        pools.setdefault(pool, []).append(each.device)
     text = " ".join(f"{pool}/{','.join(names)}" for pool, names in pools.items())
     rest = len(devices) - _DEVICES_SHOWN
     return f"{text} +{rest}" if rest > 0 else text
 
 
-def _fate(pod: ShownPod) -> str:
-    if pod.outcome is PodOutcome.LEAVING:
-        return "terminating" if pod.reason is OutcomeReason.TERMINATING else "finished"
-    return _WORDS.get(pod.outcome) or _when(pod.due_seconds or 0)
+def _fate(row: PodRow) -> str:
+    if row.outcome is PodOutcome.LEAVING:
+        return "terminating" if row.cause.reason is OutcomeReason.TERMINATING else "finished"
+    return _WORDS.get(row.outcome) or _when(row.seconds or 0)
 
 
-def _why(pod: ShownPod, group: str) -> str:
-    """Return the reason in words; `group` is the PodGroup of the pod."""
-    toleration, elapsed, hold = "", False, ""
-    if pod.toleration is not None:
-        toleration = toleration_text(pod.toleration) or "a toleration of everything"
-        elapsed = not pod.due_seconds and (pod.toleration.toleration_seconds or 0) > 0
-    if pod.hold is not None and pod.outcome is PodOutcome.EVICTED:
+def _why(row: PodRow) -> str:
+    reason, taint, deciding = row.cause
+    toleration, over, hold, pod = "", "", "", row.pod
+    if deciding is not None:
+        toleration = toleration_text(deciding) or "a toleration of everything"
+        elapsed = not row.seconds and (deciding.toleration_seconds or 0) > 0
+        over = ", already elapsed" if elapsed and reason is OutcomeReason.TOLERATED_FOR_SECONDS else ""
+    if pod is not None and pod.hold is not None and row.outcome is PodOutcome.EVICTED:
         hold = f"; on hold: {pod.hold}" if pod.hold else "; on hold"
-    text = _REASONS[pod.reason].format(toleration=toleration, effect=pod.taint.effect, group=group)
-    over = ", already elapsed" if elapsed and pod.reason is OutcomeReason.TOLERATED_FOR_SECONDS else ""
-    return f"{text}{over}{hold}"
+    group = "" if pod is None else pod.pod_group
+    return f"{_REASONS[reason].format(toleration=toleration, effect=taint.effect, group=group)}{over}{hold}"
 
 
-def _changes(patch: str, changes: Sequence[ShownChange], page: TextPage) -> Iterator[str]:
+def _changes(patch: str, changes: Sequence[PatchChange], page: TextPage) -> Iterator[str]:
     """Yield a table of changes; `patch` is the one that was asked about."""
-    drivers = len({each.driver for each in changes}) > 1
+    drivers = len({device.driver for device, *_ in changes}) > 1
     rows = [
         [
-            f"{each.driver}/{each.pool}/{each.device}" if drivers else f"{each.pool}/{each.device}",
-            f"{each.kind} {each.name}" + (f":{each.effect}" if each.effect else ""),
-            _state_text(each.kind, each.before),
-            _state_text(each.kind, each.after) + ("" if each.patch == patch else f" (by patch {each.patch})"),
+            str(device) if drivers else f"{device.pool}/{device.device}",
+            f"{kind} {name}" + (f":{effect}" if effect else ""),
+            _state_text(before),
+            _state_text(after) + ("" if decides == patch else f" (by patch {decides})"),
         ]
-        for each in changes[: page.limit or None]
+        for device, (kind, name, effect), before, after, decides in changes[: page.limit or None]
     ]
     yield from page.table(rows, ("DEVICE", "WHAT", "BEFORE", "AFTER"), of=len(changes))
 
 
-def _state_text(kind: str, state: JSON) -> str:
+def _state_text(state: JSON | tuple[DeviceTaint, ...]) -> str:
     if state is None:
         return "-"
-    if kind == "taint":
-        return ", ".join(taint["value"] or "set" for taint in state)
+    if isinstance(state, tuple):
+        return ", ".join(taint.value or "set" for taint in state)
     values = [value for value in state.values() if not isinstance(value, dict)] if isinstance(state, dict) else [state]
     return ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)

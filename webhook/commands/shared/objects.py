@@ -1,4 +1,4 @@
-"""What `status` and `explain` keep of a cluster or a dump."""
+"""The objects of a dump, and what `status` and `explain` keep of them or of those of a cluster."""
 
 from __future__ import annotations
 
@@ -7,18 +7,32 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, DisruptionBudget, Pod, decode_budget
+from webhook.commands.shared.entries import unreadable_row
 from webhook.files.manifests import held_in, labels_of
+from webhook.files.read import read
 from webhook.inventory.state import Inventory
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from webhook.api.field import FieldError
+    from webhook.files.read import Manifest
+    from webhook.files.report import Row
     from webhook.inventory.state import InventoryObject
 
 _BUDGET: Final = ("policy/v1", "PodDisruptionBudget")
 _NAMESPACE: Final = ("v1", "Namespace")
 StatusObject: TypeAlias = "InventoryObject | HeldNamespace | DisruptionBudget"
+
+
+def objects_in(names: Iterable[str], rows: list[Row]) -> Iterator[Manifest]:
+    """Yield all objects in files; files that cannot be read become rows."""
+    for file in read(names):
+        if (unreadable := unreadable_row(file)) is not None:
+            rows.append(unreadable)
+        yield from file.manifests
 
 
 class HeldNamespace(NamedTuple):

@@ -26,7 +26,6 @@ from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.pools import Evictor
 from webhook.inventory.targets import is_ours
 
-VERSION: Final = 1
 WORDS: Final = {PodState.NOT_DUE: "not due", PodState.PUT_OFF: "put off"}
 """For states whose values are no words."""
 _EVICTORS: Final = {Evictor.OURS: "worker", Evictor.IN_TREE: "in-tree"}
@@ -200,7 +199,7 @@ def as_values(report: StatusReport) -> dict[str, Any]:
     paused = None if pause is None or now >= pause.until else {"until": pause.until, "why": pause.why or None}
     values: dict[str, Any] = encoded(
         {
-            "version": VERSION,
+            "version": 1,
             "source": report.source,
             "server": report.server,
             "time": now,

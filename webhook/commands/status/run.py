@@ -8,7 +8,7 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,6 @@ from webhook.api.names import PROGRAM, WORKER
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
-from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import (
     INTERVAL_SECONDS,
     credentials_of,
@@ -29,7 +28,7 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_cluster
-from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
+from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in, objects_in
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
@@ -37,7 +36,7 @@ from webhook.commands.status.report import StatusReport, as_text, as_values, lin
 from webhook.commands.status.views import StatusSettings, mode_by_conditions
 from webhook.config.command_line import CommandLine, did_you_mean
 from webhook.eviction.modes import InTree, Mode, WorkerSays
-from webhook.files.read import Manifest, read
+from webhook.files.read import Manifest
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Row
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 
@@ -179,7 +178,7 @@ def read_once(
     cluster = None
     if options.dump:
         objects, kinds = StatusObjects(), set[str]()
-        for manifest in _manifests(options.dump, rows):
+        for manifest in objects_in(options.dump, rows):
             see(manifest.value)
             row = row_of(manifest)
             kinds.add(row.kind)
@@ -222,14 +221,6 @@ def read_once(
         )
     settings = _settings(options, policy, said, objects, now)
     return ClusterReading(objects, settings, missing, cluster, notes, rows + judged)
-
-
-def _manifests(names: Sequence[str], rows: list[Row]) -> Iterator[Manifest]:
-    for file in read(names):
-        unreadable = unreadable_row(file)
-        if unreadable is not None:
-            rows.append(unreadable)
-        yield from file.manifests
 
 
 def _policy_of(file: str | None, holding: Sequence[Manifest]) -> tuple[Policy, list[Row]]:

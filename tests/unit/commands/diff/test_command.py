@@ -239,6 +239,11 @@ def test_without_permission_it_says_what_was_not_compared(live: DiffRunner) -> N
     assert any(note.startswith("no permission to read devicetaintrules, so no rule") for note in found["notes"])
 
 
+def test_versions_and_groups_that_are_not_ours_are_not_counted(compare: DiffRunner) -> None:
+    later = [{**WORLD[0], "apiVersion": version} for version in ("resource.k8s.io/v3", "example.com/v1")]
+    assert compare(OPEN, STRICT, dump=later)[:2] == (0, "0 objects compared: no difference\n")
+
+
 def test_pods_and_other_kinds_are_not_judged(compare: DiffRunner) -> None:
     found = compare.values(OPEN, STRICT, code=0, dump=[make_pod("web"), make_slice([])])
     assert found["judged"] == 1

@@ -239,6 +239,7 @@ def test_pod_on_no_node_is_not_evicted_before_it_is_on_one(ask: ExplainRunner) -
     assert text.startswith("pod ml/soon: is not evicted before it is on a node\n")
     (staying,) = ask.values("rule", "firmware", dump=dump)["staying"]
     assert (staying["name"], staying["outcome"]) == ("soon", "NoNode")
+    assert "pod ml/soon: is not evicted before it is on a node\n" in ask("rule", "firmware", dump=dump)[1]
     bound = [*dump[:-2], make_pod("soon", "soon"), dump[-1]]
     (eviction,) = ask.values("pod", "soon", "-n", "ml", dump=bound)["evictions"]
     assert eviction["due"] == "2026-06-01T12:10:00Z"  # a server answers with the time of now where there is none
@@ -272,6 +273,15 @@ def test_device_has_its_taints_users_and_siblings(ask: ExplainRunner) -> None:
     assert [(each["device"], each["claims"]) for each in found["siblings"]] == [("gpu-0-half", ["ml/half"])]
     _, text, _ = ask("device", f"{DRIVER}/node-0/gpu-0", dump=world)
     assert "same hardware: gpu-0-half: gpu.example.com/unhealthy:NoSchedule; reserved for pods/half" in text
+
+
+def test_text_says_how_many_siblings_of_a_rule_it_leaves_out(ask: ExplainRunner) -> None:
+    counters = {"consumesCounters": [{"counterSet": "gpu-0", "counters": {"memory": {"value": "1Gi"}}}]}
+    parts = [make_device(f"gpu-{number}", **counters) for number in range(24)]
+    one = {**RULE, "spec": {**RULE["spec"], "deviceSelector": {"device": "gpu-0"}}}
+    _, text, _ = ask("rule", "firmware", dump=[one, make_slice(parts, meta=make_meta("node-0-gpu"))])
+    assert text.count("same hardware, in service: ") == 20
+    assert "\n  and 3 more; -o json has all\n" in text
 
 
 def test_rule_has_what_it_selects_whom_it_hits_and_whether_it_waits_for_a_confirmation(ask: ExplainRunner) -> None:
