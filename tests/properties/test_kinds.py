@@ -125,7 +125,7 @@ class EachAsked(SharedSelectors):
     """Makes those."""
 
     def make(self) -> DeviceSelectors:
-        return Silent(seen=self._seen)
+        return Silent(shared=self)
 
 
 class World(Given):

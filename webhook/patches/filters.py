@@ -7,7 +7,7 @@ Source: KEP-5027; `semantics.md` P-2, P-16, P-17.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -32,18 +32,6 @@ class CannotFilterError(Exception):
     """A filter selects nothing because it cannot be judged, such as one that names a class that is missing."""
 
 
-class FailedSelectorError(Exception):
-    """A selector failed on a device, which the filter leaves out (P-16).
-
-    `where` is the selector: `selector #0`, or `selector #0 of device class gpu`.
-    """
-
-    def __init__(self, where: str, detail: str) -> None:
-        super().__init__(f"{where}: {detail}")
-        self.where = where
-        self.detail = detail
-
-
 class DeviceTest(NamedTuple):
     """A CEL expression as a test of devices. `selects` raises: CannotMatchError."""
 
@@ -58,7 +46,10 @@ CannotCompileError."""
 
 
 class PlacedTest(NamedTuple):
-    """A selector of a filter or of its class: where it stands, its expression, and what it tests."""
+    """A selector of a filter or of its class: its expression, and what it tests.
+
+    `where` it stands: `selector #0`, or `selector #0 of device class gpu`.
+    """
 
     where: str
     expression: str
@@ -99,45 +90,23 @@ def tests_of(
     return tuple(found)
 
 
-def satisfies(device: PublishedDevice, tests: Sequence[PlacedTest]) -> bool:
-    """Return whether all tests select the device; none after the first that does not. Raises: FailedSelectorError."""
-    for where, _, test in tests:
-        try:
-            if not test.selects(device):
-                return False
-        except CannotMatchError as error:
-            raise FailedSelectorError(where, str(error)) from None
-    return True
+Answer: TypeAlias = bool | tuple[str, str]
+"""Whether a selector or a filter selects a device. Where a selector fails, the device is left out (P-16): which one it
+was, as `PlacedTest.where`, and how it failed."""
+
+
+def answer_of(device: PublishedDevice, placed: PlacedTest) -> Answer:
+    """Ask a selector about a device."""
+    try:
+        return placed.test.selects(device)
+    except CannotMatchError as error:
+        return placed.where, str(error)
 
 
 EVALUATION_STEPS: Final = 2000
 """Of one selector for one device: a millisecond or two at most. Usual ones take ten. An API server allows 1,000,000,
 but for the devices of one node. The limit is for each evaluation by itself, so that a filter selects the same devices
 whatever was evaluated before."""
-
-
-class SeenDevices:
-    """What selectors see of devices, made once for all selectors that are asked about one."""
-
-    def __init__(self) -> None:
-        self._seen: dict[DeviceId, SelectedDevice] = {}
-
-    def of(self, device: PublishedDevice) -> SelectedDevice:
-        """Show the device as selectors see it."""
-        address = device.address
-        seen = self._seen.get(address)
-        if seen is None:
-            seen = self._seen[address] = SelectedDevice(
-                address.driver,
-                device.attributes,
-                device.capacity,
-                allow_multiple_allocations=device.allow_multiple_allocations,
-            )
-        return seen
-
-    def forget(self) -> None:
-        """Forget devices that were seen: those of a name may be others from now on."""
-        self._seen.clear()
 
 
 class DeviceSelectors:
@@ -147,10 +116,10 @@ class DeviceSelectors:
     given, further ones fail as well.
     """
 
-    def __init__(self, steps: int | None = None, seen: SeenDevices | None = None) -> None:
+    def __init__(self, steps: int | None = None, shared: SharedSelectors | None = None) -> None:
         self._left = math.inf if steps is None else steps
         self._budget = StepBudget(0)
-        self._seen = seen or SeenDevices()
+        self._shared = shared or SharedSelectors()
 
     def __call__(self, expression: str) -> DeviceTest:
         """Make the test of devices that the expression is. Raises: CannotCompileError."""
@@ -163,7 +132,7 @@ class DeviceSelectors:
         budget = self._budget
         allowed = budget.left = EVALUATION_STEPS if self._left > EVALUATION_STEPS else int(self._left)
         try:
-            return selector.matches(self._seen.of(device), budget)
+            return selector.matches(self._shared.seen(device), budget)
         except EvaluationError as error:
             raise CannotMatchError(str(error)) from None
         finally:
@@ -171,19 +140,28 @@ class DeviceSelectors:
 
 
 class SharedSelectors:
-    """Makes the selectors of many filters that look at the same devices."""
+    """Makes the selectors of many filters that look at the same devices; these are shown to them once."""
 
     def __init__(self) -> None:
-        self._seen = SeenDevices()
+        self._seen: dict[DeviceId, SelectedDevice] = {}
 
     def make(self) -> DeviceSelectors:
         """Return those of one filter."""
-        return DeviceSelectors(seen=self._seen)
+        return DeviceSelectors(shared=self)
 
     def seen(self, device: PublishedDevice) -> SelectedDevice:
         """Return a device as the selectors see it."""
-        return self._seen.of(device)
+        address = device.address
+        seen = self._seen.get(address)
+        if seen is None:
+            seen = self._seen[address] = SelectedDevice(
+                address.driver,
+                device.attributes,
+                device.capacity,
+                allow_multiple_allocations=device.allow_multiple_allocations,
+            )
+        return seen
 
     def forget(self) -> None:
-        """Forget what was seen: the devices that are asked about from now on are others."""
-        self._seen.forget()
+        """Forget what was seen: devices of the same names may be others from now on."""
+        self._seen.clear()

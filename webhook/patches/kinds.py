@@ -10,9 +10,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from webhook.expressions.drivers import drivers_of
-from webhook.expressions.selectors.selector import EvaluationError
+from webhook.expressions.values import EvaluationError
 from webhook.patches.covering import DeviceNameSet
-from webhook.patches.filters import FailedSelectorError, PlacedTest, SharedSelectors, satisfies
+from webhook.patches.filters import Answer, PlacedTest, SharedSelectors, answer_of
 from webhook.patches.published import PublishedDevice
 
 ANSWERS_MOST: Final = 4096
@@ -108,10 +108,6 @@ class Kinds:
         return kind
 
 
-Answer: TypeAlias = bool | tuple[str, str]
-"""Whether a filter selects a device, or the selector that failed and how."""
-
-
 class Found(NamedTuple):
     """What a filter selects of the devices of a pool, and of all pools with that shape."""
 
@@ -163,7 +159,7 @@ class FilterTests:
             if answer is None:
                 answer = True
                 for test in self.placed:
-                    answer = _answer(devices[alike[0]], test)
+                    answer = answer_of(devices[alike[0]], test)
                     asked += 1
                     if not asked % self._at_once:
                         yield
@@ -176,10 +172,3 @@ class FilterTests:
             elif answer is not False:
                 failed[answer] += alike
         return Found(frozenset(names), failed)
-
-
-def _answer(device: PublishedDevice, test: PlacedTest) -> Answer:
-    try:
-        return satisfies(device, (test,))
-    except FailedSelectorError as error:
-        return error.where, error.detail

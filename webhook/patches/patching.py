@@ -21,14 +21,7 @@ from webhook.api.slices import DeviceClassSelectors
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.targets import DeviceId
-from webhook.patches.filters import (
-    CannotFilterError,
-    CompilesSelectors,
-    DeviceTest,
-    FailedSelectorError,
-    satisfies,
-    tests_of,
-)
+from webhook.patches.filters import CannotFilterError, CompilesSelectors, DeviceTest, answer_of, tests_of
 from webhook.patches.published import PublishedDevice, published_devices
 
 NULL: Final = "null"
@@ -38,10 +31,7 @@ _NO_FILTER: Final = DeviceSelector()
 
 
 class PatchFault(NamedTuple):
-    """A device that a patch leaves out because a selector failed on it (P-16).
-
-    `where` is the selector: `selector #0`, or `selector #0 of device class gpu`.
-    """
+    """A device that a patch leaves out because a selector failed on it (P-16); `where` as in `PlacedTest`."""
 
     patch: str
     device: DeviceId
@@ -204,11 +194,12 @@ class _Matching:
             self.inapplicable[patch.meta.name] = str(error)
             return
         for device in self._named(selector):
-            try:
-                if all(satisfies(device, (test,)) for test in in_steps(tests, self._check, size=1)):
-                    yield device
-            except FailedSelectorError as error:
-                self.faults.append(PatchFault(patch.meta.name, device.address, error.where, error.detail))
+            steps = in_steps(tests, self._check, size=1)
+            answer = next((found for test in steps if (found := answer_of(device, test)) is not True), True)
+            if answer is True:
+                yield device
+            elif answer is not False:
+                self.faults.append(PatchFault(patch.meta.name, device.address, *answer))
 
     def _named(self, selector: DeviceSelector) -> Iterator[PublishedDevice]:
         for identity, pool in self._pools.selected(selector.driver, selector.pool):

@@ -35,7 +35,7 @@ class Counting(SharedSelectors):
         self.asked = 0
 
     def make(self) -> Any:
-        compiles = DeviceSelectors(seen=self._seen)
+        compiles = DeviceSelectors(shared=self)
 
         def compiled(expression: str) -> DeviceTest:
             test = compiles(expression)
