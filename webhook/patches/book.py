@@ -26,7 +26,7 @@ from webhook.inventory.targets import rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import may_meet
-from webhook.patches.patching import Origin
+from webhook.patches.patching import origin_of
 from webhook.patches.status import Standing, standing_of
 from webhook.patches.stored import (
     PATCH_KIND,
@@ -257,7 +257,7 @@ class Handover:
     def heir_of(self, uid: str, stored: StoredRule) -> str:
         """Return the patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
         taint, selector = stored.rule.taint, stored.rule.selector
-        origin = Origin("taint", taint.key, taint.effect)
+        origin = origin_of(taint)
         for other, (patch, missing) in self._lacking.items():
             if other == uid or selector is None:
                 continue

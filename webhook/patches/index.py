@@ -33,11 +33,6 @@ from webhook.patches.published import PublishedDevice, published_by_slice
 _NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
 
 
-def origins_of(patch: ResourceSlicePatch) -> list[Origin]:
-    """Return what a patch sets on devices, taints only."""
-    return [Origin("taint", taint.key, taint.effect) for taint in taints_of_patch(patch)]
-
-
 class Contests:
     """All patches with taints, by what they set: which counts on a device (`semantics.md` P-11, P-14, P-22).
 
@@ -58,14 +53,14 @@ class Contests:
 
     def enter(self, patch: ResourceSlicePatch) -> None:
         """Add a patch; mark the pools in which it selects devices."""
-        for origin in origins_of(patch):
+        for origin in taints_of_patch(patch):
             self._entrants[origin][patch.meta.name] = patch
             self._ranked.pop(origin, None)
 
     def leave(self, patch: ResourceSlicePatch) -> None:
         """Remove a patch; mark the pools in which it selected devices."""
         name = patch.meta.name
-        for origin in origins_of(patch):
+        for origin in taints_of_patch(patch):
             del self._entrants[origin][name]
             self._ranked.pop(origin, None)
             self._left[origin].pop(name, None)
@@ -196,7 +191,7 @@ class PatchIndex:
     def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
         """Return whether a taint of a patch counts on a published device that has the names in a selector."""
         known = self._patches.get(patch)
-        if known is None or origin not in origins_of(known):
+        if known is None or origin not in taints_of_patch(known):
             return False
         match, left = self.match_of(patch), self.left_of(origin, patch)
         return any(
@@ -243,7 +238,7 @@ class PatchIndex:
         if new is not None and match is not None:
             self._patches[name] = new
             self._contests.enter(new)
-            self._contests.mark(origins_of(new), [pool for pool, _ in match.selected(self.fleet)])
+            self._contests.mark(taints_of_patch(new), [pool for pool, _ in match.selected(self.fleet)])
 
     def _acquired(self, patch: ResourceSlicePatch) -> FilterMatch:
         selector = patch.filter or NO_FILTER
@@ -257,7 +252,7 @@ class PatchIndex:
 
     def _release(self, patch: ResourceSlicePatch, keep: FilterMatch | None) -> None:
         match = self._matches[patch.filter or NO_FILTER]
-        self._contests.mark(origins_of(patch), [pool for pool, _ in match.selected(self.fleet)])
+        self._contests.mark(taints_of_patch(patch), [pool for pool, _ in match.selected(self.fleet)])
         if match is keep:
             return
         match.patches.discard(patch.meta.name)
@@ -396,7 +391,7 @@ class PatchIndex:
 
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:
-            self._contests.mark(origins_of(self._patches[name]), (pool,))
+            self._contests.mark(taints_of_patch(self._patches[name]), (pool,))
 
 
 def _view(pool: Pool) -> tuple[ResourceSlice, ...]:

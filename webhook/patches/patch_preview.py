@@ -17,7 +17,7 @@ from webhook.inventory.preview import Preview, rows_of
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.expansion import ExpandedRule
-from webhook.patches.patching import EffectiveDevices, Origin, PatchedDevice
+from webhook.patches.patching import EffectiveDevices, Origin, PatchedDevice, taints_of_patch
 
 
 class PatchChange(NamedTuple):
@@ -39,7 +39,7 @@ def patch_changes(effective: EffectiveDevices, patch: ResourceSlicePatch) -> Ite
     origins = [
         *[Origin("attribute", each.name) for each in patch.attributes],
         *[Origin("capacity", each.name) for each in patch.capacity],
-        *dict.fromkeys([Origin("taint", each.key, each.effect) for each in patch.taints]),
+        *taints_of_patch(patch),
     ]
     for address in effective.selected[patch.meta.name]:
         device = effective.devices[address]

@@ -22,11 +22,11 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
 from webhook.inventory.targets import DeviceId, DeviceNames, Extent
-from webhook.patches.covering import RULES_MAX, covering_selectors
-from webhook.patches.expansion import has_only_names, is_written_for_patch, rules_of_taint
+from webhook.patches.covering import RULES_MAX
+from webhook.patches.expansion import has_only_names, is_written_for_patch, rules_of, selectors_for, selectors_of
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.filters import CannotFilterError
-from webhook.patches.patching import Origin, by_precedence, taints_of_patch
+from webhook.patches.patching import Origin, by_precedence, origin_of, taints_of_patch
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
@@ -188,33 +188,20 @@ def _reach(
     If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else. If it
     has, those count that a newer generation of their pool does not show yet: the controller goes by the one before.
     """
-    own = (patch.filter or DeviceSelector(),)
-    plain, taints = _has_only_names(patch), taints_of_patch(patch)
+    plain = _has_only_names(patch)
     every = tuple([DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)])
-    reached = Extent(map(DeviceNames.of, own))
+    reached = Extent([DeviceNames.of(patch.filter or DeviceSelector())])
     coming = frozenset[tuple[str, str]]() if plain else pools.incomplete
     gone = [DeviceId(*each) for each in unpublished if reached.holds(*each) and (plain or each[:2] in coming)]
     won: dict[Origin, tuple[DeviceId, ...]] = {}
-    for taint in taints:
-        origin = _origin(taint)
+    for origin in taints_of_patch(patch):
         lost = taken.get(origin, {})
         left, beside = (
             [each for each in some if each.device not in lost.get((each.driver, each.pool), _NOTHING)]
             for some in (every, gone)
         )
         won[origin] = every if len(left) == len(every) and (plain or not beside) else (*left, *beside)
-    singly = not plain and sum(map(len, won.values())) <= RULES_MAX
-    selectors = [own if plain and each is every else _covering(pools, each, singly=singly) for each in won.values()]
-    return PatchReach(_rules(patch, zip(taints, selectors, strict=True)), won)
-
-
-def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tuple[DeviceSelector, ...]:
-    """Return the fewest selectors for those that are published, if not `singly`, and one for each other."""
-    known, others = list[DeviceId](), list[DeviceId]()
-    for each in devices:
-        pool = pools.get((each.driver, each.pool))
-        (others if singly or pool is None or each.device not in pool.devices else known).append(each)
-    return (*covering_selectors(pools, known), *[DeviceSelector(*each) for each in others])
+    return PatchReach(_rules(patch, selectors_of(pools, patch, every, won.values())), won)
 
 
 def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[DeviceTaintRule]) -> bool:
@@ -234,14 +221,14 @@ def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> M
     for rule in stored:
         ours = rule.origin.patch and rule.origin.belongs_to == patch.meta.uid != ""
         if ours and not rule.deleting and is_written_for_patch(rule, patch):
-            found[_origin(rule.taint)].append(rule.selector or DeviceSelector())
+            found[origin_of(rule.taint)].append(rule.selector or DeviceSelector())
     return found
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
     """Make a rule for each taint with the filter as it stands, for where it cannot be evaluated."""
-    selectors = (patch.filter or DeviceSelector(),)
-    return _rules(patch, [(taint, selectors) for taint in taints_of_patch(patch)])
+    own = (patch.filter or DeviceSelector(),)
+    return _rules(patch, [own] * len(taints_of_patch(patch)))
 
 
 def added_rules(
@@ -268,7 +255,7 @@ def added_rules(
         known = Extent([DeviceNames.of(each.selector) for each in like])
         fresh = [address for address in reach.won[origin] if not known.holds(*address)]
         singly = not _has_only_names(new) and len(fresh) <= RULES_MAX
-        found += [structs.replace(rules[0], selector=each) for each in _covering(pools, fresh, singly=singly)]
+        found += [structs.replace(rules[0], selector=each) for each in selectors_for(pools, fresh, singly=singly)]
     return tuple(found)
 
 
@@ -323,12 +310,8 @@ def _by_taint(rules: Iterable[DeviceTaintRule]) -> dict[Origin, list[DeviceTaint
     found: dict[Origin, list[DeviceTaintRule]] = {}
     for rule in rules:
         if rule.effective_effect in EFFECT_RANK:
-            found.setdefault(_origin(rule.taint), []).append(rule)
+            found.setdefault(origin_of(rule.taint), []).append(rule)
     return found
-
-
-def _origin(taint: DeviceTaint) -> Origin:
-    return Origin("taint", taint.key, taint.effect)
 
 
 def _has_unknown_fields(patch: ResourceSlicePatch) -> bool:
@@ -351,13 +334,12 @@ def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
 
 def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, judged: datetime | None) -> frozenset[Origin]:
     """Return the taints that both set; if they are `judged`, only those that do at least as much in the other."""
-    theirs = {(taint.key, taint.effect): taint for taint in taints_of_patch(other)}
-    both = [(each, theirs.get((each.key, each.effect))) for each in taints_of_patch(patch)]
+    theirs, ours = taints_of_patch(other), taints_of_patch(patch)
     return frozenset(
         [
-            _origin(taint)
-            for taint, rival in both
-            if rival is not None and (judged is None or _does_as_much(other, rival, patch, taint, judged))
+            origin
+            for origin, taint in ours.items()
+            if origin in theirs and (judged is None or _does_as_much(other, theirs[origin], patch, taint, judged))
         ]
     )
 
@@ -381,17 +363,10 @@ def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
     return all(first is None or second is None or first == second for first, second in pairs)
 
 
-def _rules(
-    patch: ResourceSlicePatch, selectors: Iterable[tuple[DeviceTaint, tuple[DeviceSelector, ...]]]
-) -> tuple[DeviceTaintRule, ...]:
-    found = [
-        rule
-        for taint, each in selectors
-        for rule in rules_of_taint(patch.meta.name, taint, each, softened=patch.is_softened(taint))
-    ]
+def _rules(patch: ResourceSlicePatch, selectors: Iterable[tuple[DeviceSelector, ...]]) -> tuple[DeviceTaintRule, ...]:
     return tuple(
         [
             DeviceTaintRule(ObjectMeta(each.name, annotations=each.annotations), each.selector, each.taint)
-            for each in found
+            for each in rules_of(patch, selectors)
         ]
     )

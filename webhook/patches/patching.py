@@ -84,9 +84,14 @@ def by_precedence(patches: Iterable[ResourceSlicePatch]) -> list[ResourceSlicePa
     return sorted(patches, key=lambda patch: (-patch.priority, patch.created or _YOUNGEST, patch.meta.name))
 
 
-def taints_of_patch(patch: ResourceSlicePatch) -> tuple[DeviceTaint, ...]:
+def origin_of(taint: DeviceTaint) -> Origin:
+    """Return what a patch sets with a taint."""
+    return Origin("taint", taint.key, taint.effect)
+
+
+def taints_of_patch(patch: ResourceSlicePatch) -> Mapping[Origin, DeviceTaint]:
     """Return its taints, of the same key and effect only the last, as a later entry overwrites (P-22)."""
-    return tuple({(taint.key, taint.effect): taint for taint in patch.taints}.values())
+    return {origin_of(taint): taint for taint in patch.taints}
 
 
 def effective_devices(
@@ -121,7 +126,7 @@ def effective_devices(
     )
 
 
-def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origin, DeviceTaint]]:
+def _settings(patch: ResourceSlicePatch) -> tuple[Mapping[Origin, JSON], Mapping[Origin, DeviceTaint]]:
     """Return what a patch sets: attributes (None removes one) and capacities, and taints."""
     values: dict[Origin, JSON] = {}
     for attribute in patch.attributes:
@@ -130,7 +135,7 @@ def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origi
             values[Origin("attribute", attribute.name)] = None if kind == NULL else {kind: attribute.value}
     for capacity in patch.capacity:
         values[Origin("capacity", capacity.name)] = {"value": capacity.value}
-    return values, {Origin("taint", each.key, each.effect): each for each in taints_of_patch(patch)}
+    return values, taints_of_patch(patch)
 
 
 class _Overlay:
@@ -166,7 +171,7 @@ class _Overlay:
                 attributes[origin.name] = value
             else:  # what else the driver says about a capacity, such as its request policy, stays
                 capacity[origin.name] = {**(capacity.get(origin.name) or {}), **value}
-        kept = [each for each in published.taints if Origin("taint", each.key, each.effect) not in self._taints]
+        kept = [each for each in published.taints if origin_of(each) not in self._taints]
         return PatchedDevice(published, attributes, capacity, (*kept, *self._taints.values()), self._origins)
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.api.messages import counted
-from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import Condition, DeviceSelector
-from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import PoolId
 from webhook.patches.covering import Cover, DeviceNameSet, each_of
-from webhook.patches.expansion import ExpandedRule, rules_of_taint
+from webhook.patches.expansion import ExpandedRule, rules_of
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, SelectorFaults
 from webhook.patches.index import PatchIndex
 from webhook.patches.overriding import ORIGINALS_MAX_BYTES, Refusal
-from webhook.patches.patching import Origin, taints_of_patch
+from webhook.patches.patching import taints_of_patch
 from webhook.patches.stored import PatchStatus, StoredPatch
 
 ATTRIBUTES_APPLIED: Final = "AttributesApplied"
@@ -104,30 +102,21 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
     selected = sum([len(names) for _, names in match.selected(index.fleet)])
     if match.unusable:
         return Standing((), 0, 0, 0, (), match.unusable)
-    taints = taints_of_patch(patch)
-    lost = [index.left_of(Origin("taint", taint.key, taint.effect), name) for taint in taints]
+    lost = [index.left_of(origin, name) for origin in taints_of_patch(patch)]
     won = sum([_tainted(index, match, selected, [each]) for each in lost])
     covers = _Covers(index, match, singly=not match.plain and won <= ceiling)
-    plans: list[tuple[DeviceTaint, Iterable[DeviceSelector]]] = []
+    selectors: list[Iterable[DeviceSelector]] = []
     needed = 0
-    for taint, left in zip(taints, lost, strict=True):
+    for left in lost:
         if match.plain and not left:
-            plans.append((taint, (match.selector,)))
+            selectors.append((match.selector,))
             needed += 1
         else:
             found = covers.of(left)
-            plans.append((taint, (each for cover in found for each in cover.selectors())))
+            selectors.append(each for cover in found for each in cover.selectors())
             needed += sum([cover.needed for cover in found])
-    fits = needed <= ceiling
-    rules = tuple(_rules(patch, plans)) if fits else ()
+    rules = tuple(rules_of(patch, selectors)) if needed <= ceiling else ()
     return Standing(rules, needed, selected, _tainted(index, match, selected, lost), match.faults, "")
-
-
-def _rules(
-    patch: ResourceSlicePatch, plans: Iterable[tuple[DeviceTaint, Iterable[DeviceSelector]]]
-) -> Iterator[ExpandedRule]:
-    for taint, selectors in plans:
-        yield from rules_of_taint(patch.meta.name, taint, selectors, softened=patch.is_softened(taint))
 
 
 class _Covers:
