@@ -22,7 +22,7 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.pools import PoolId
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.targets import rule_name
+from webhook.inventory.targets import is_same_taint, rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import may_meet
@@ -35,7 +35,6 @@ from webhook.patches.stored import (
     RuleWrites,
     StoredPatch,
     StoredRule,
-    kept_over_ceiling,
     writes_for,
 )
 
@@ -191,7 +190,7 @@ def plan_of(
         case StoredRule() as stored:
             found = sibling_rules(stored, index, ceiling)
             writes = _writes(stored.owner, found.rules, book, now)
-            return OwnerPlan(_limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
+            return OwnerPlan(limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
         case _:
             writes = _writes(RuleOwner(PATCH_KIND, "", uid), (), book, now)
             if patches_served:
@@ -203,19 +202,22 @@ def plan_of(
 def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
     standing = standing_of(index, stored.meta.name, ceiling)
     writes = _writes(stored.owner, standing.rules, book, now)
-    return OwnerPlan(_limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
+    return OwnerPlan(limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
 
 
 def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
     return writes_for(owner, rules, book.rules, book.owned(owner.uid), now)
 
 
-def _limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
-    """Leave out those deletions that would open devices because there are too many of them."""
+def limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
+    """Leave out, where more rules are needed than there may be, the deletion of those whose taint is still wanted.
+
+    It would open all devices of a patch because a few have been added to them.
+    """
     if needed <= ceiling:
         return writes
-    kept = {each.meta.name for each in kept_over_ceiling(writes.deletes, taints)}
-    return writes._replace(deletes=tuple([each for each in writes.deletes if each.meta.name not in kept]))
+    deletes = [each for each in writes.deletes if not any(is_same_taint(each.rule.taint, taint) for taint in taints)]
+    return writes._replace(deletes=tuple(deletes))
 
 
 class _Missing(NamedTuple):
