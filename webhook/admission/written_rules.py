@@ -187,7 +187,7 @@ class _Written:
         if reach.unknown:
             yield deny(SELECTOR, f"cannot be checked: {reach.unknown}; {_RETRY}")
             return
-        own = patch.filter or DeviceSelector()
+        own = patch.selector
         inside = can_judge(own) and narrower(selector, own)
         if reach.won is None:
             if not inside:

@@ -95,7 +95,7 @@ def selectors_of(
     ceiling: int = RULES_MAX,
 ) -> list[tuple[DeviceSelector, ...]]:
     """Return the selectors of rules for each taint of a patch: `won` has the devices on which it counts."""
-    own, by_taint = patch.filter or DeviceSelector(), [tuple(each) for each in won]
+    own, by_taint = patch.selector, [tuple(each) for each in won]
     plain = has_only_names(own)
     singly = not plain and sum(map(len, by_taint)) <= ceiling
     known: dict[tuple[DeviceId, ...], tuple[DeviceSelector, ...]] = {}
@@ -134,7 +134,7 @@ def rules_of(patch: ResourceSlicePatch, selectors: Iterable[Iterable[DeviceSelec
 
 def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:
     """Tell whether the controller may have written a rule for a patch: name, taint, and the filter's names."""
-    own = patch.filter or DeviceSelector()
+    own = patch.selector
     within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
     sets = any(is_same_taint(rule.taint, each) for each in patch.taints)
     return sets and within and is_named_for(patch.meta.name, rule)

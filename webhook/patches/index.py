@@ -110,7 +110,6 @@ class Contests:
         return self._ranked[origin]
 
 
-NO_FILTER: Final = DeviceSelector()
 _NOTHING: Final = Found(NO_DEVICES)
 
 
@@ -182,7 +181,7 @@ class PatchIndex:
 
     def match_of(self, patch: str) -> FilterMatch:
         """Return what the filter of a patch selects. Raises: KeyError."""
-        return self._matches[self._patches[patch].filter or NO_FILTER]
+        return self._matches[self._patches[patch].selector]
 
     def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
         """Do as `Contests.left_of`."""
@@ -241,7 +240,7 @@ class PatchIndex:
             self._contests.mark(taints_of_patch(new), [pool for pool, _ in match.selected(self.fleet)])
 
     def _acquired(self, patch: ResourceSlicePatch) -> FilterMatch:
-        selector = patch.filter or NO_FILTER
+        selector = patch.selector
         match = self._matches.get(selector)
         if match is None:
             match = self._matches[selector] = FilterMatch(selector, self._selectors.make())
@@ -251,7 +250,7 @@ class PatchIndex:
         return match
 
     def _release(self, patch: ResourceSlicePatch, keep: FilterMatch | None) -> None:
-        match = self._matches[patch.filter or NO_FILTER]
+        match = self._matches[patch.selector]
         self._contests.mark(taints_of_patch(patch), [pool for pool, _ in match.selected(self.fleet)])
         if match is keep:
             return

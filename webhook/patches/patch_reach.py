@@ -85,10 +85,10 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
     ceiling.
     """
-    if _has_unknown_fields(patch):
+    if patch.selector.unknown:
         return PatchReach(nominal_rules(patch))
     rivals = list(_rivals(patch, known, judged, check))
-    if _has_only_names(patch) and not rivals:
+    if has_only_names(patch.selector) and not rivals:
         return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
     wanted = None if among is None else frozenset([each for each, _ in pools.selected(among.driver, among.pool)])
@@ -102,7 +102,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         if theirs is None:
             selected = None
             break
-        sure = judged is None or (_has_only_names(rival) and not any(_rivals(rival, known, None, check)))
+        sure = judged is None or (has_only_names(rival.selector) and not any(_rivals(rival, known, None, check)))
         held = {} if sure else _standing(rival, stored)
         for origin in shared:
             extent = None if sure else Extent(map(DeviceNames.of, held[origin]))
@@ -141,8 +141,8 @@ class _Matching:
 
         Raises: CannotFilterError.
         """
-        selector = patch.filter or DeviceSelector()
-        if not _has_only_names(patch):
+        selector = patch.selector
+        if not has_only_names(patch.selector):
             self._check()
             return self._memo.selected(selector, self._known.classes, self._pools, self._go_on, wanted)
         found = in_steps(self._pools.selected(selector.driver, selector.pool), self._check)
@@ -160,15 +160,15 @@ class _Matching:
 
         It is not applied then.
         """
-        if _has_unknown_fields(rival):
+        if rival.selector.unknown:
             return {}
         try:
             found = self.selected(rival, wanted)
         except CannotFilterError:
             return {}
-        if found is None or not unpublished or not _has_only_names(rival):
+        if found is None or not unpublished or not has_only_names(rival.selector):
             return found
-        named = Extent([DeviceNames.of(rival.filter or DeviceSelector())])
+        named = Extent([DeviceNames.of(rival.selector)])
         every = {identity: set(names) for identity, names in found.items()}
         for driver, pool, device in unpublished:
             if named.holds(driver, pool, device):
@@ -188,9 +188,9 @@ def _reach(
     If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else. If it
     has, those count that a newer generation of their pool does not show yet: the controller goes by the one before.
     """
-    plain = _has_only_names(patch)
+    plain = has_only_names(patch.selector)
     every = tuple([DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)])
-    reached = Extent([DeviceNames.of(patch.filter or DeviceSelector())])
+    reached = Extent([DeviceNames.of(patch.selector)])
     coming = frozenset[tuple[str, str]]() if plain else pools.incomplete
     gone = [DeviceId(*each) for each in unpublished if reached.holds(*each) and (plain or each[:2] in coming)]
     won: dict[Origin, tuple[DeviceId, ...]] = {}
@@ -227,8 +227,7 @@ def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> M
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
     """Make a rule for each taint with the filter as it stands, for where it cannot be evaluated."""
-    own = (patch.filter or DeviceSelector(),)
-    return _rules(patch, [own] * len(taints_of_patch(patch)))
+    return _rules(patch, [(patch.selector,)] * len(taints_of_patch(patch)))
 
 
 def added_rules(
@@ -243,7 +242,7 @@ def added_rules(
     A rule that has the patch's own filter counts as a whole if it is wider than before, as a rule of its own does. Of
     a filter with a class or CEL only the devices count that are new.
     """
-    rates, own = tuple(usual_rates), new.filter or DeviceSelector()
+    rates, own = tuple(usual_rates), new.selector
     found: list[DeviceTaintRule] = []
     for origin, rules in _by_taint(reach.rules).items():
         like = [
@@ -254,14 +253,14 @@ def added_rules(
             continue
         known = Extent([DeviceNames.of(each.selector) for each in like])
         fresh = [address for address in reach.won[origin] if not known.holds(*address)]
-        singly = not _has_only_names(new) and len(fresh) <= RULES_MAX
+        singly = not has_only_names(new.selector) and len(fresh) <= RULES_MAX
         found += [structs.replace(rules[0], selector=each) for each in selectors_for(pools, fresh, singly=singly)]
     return tuple(found)
 
 
 def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: Iterable[float]) -> bool:
     """Return whether an update of a patch can only taint less, whatever devices and other patches there are."""
-    if new.priority > old.priority or not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector()):
+    if new.priority > old.priority or not narrower(new.selector, old.selector):
         return False
     rates, were = tuple(usual_rates), [_without_devices(each) for each in nominal_rules(old)]
     acting = [_without_devices(each) for each in nominal_rules(new) if each.effective_effect in EFFECT_RANK]
@@ -285,9 +284,9 @@ def judged_whole(new: ResourceSlicePatch, old: ResourceSlicePatch, known: Iterab
         return False
     if evicts.isdisjoint(_evicting_taints(old)):
         return True
-    if not (_has_only_names(new) and _has_only_names(old)):
+    if not (has_only_names(new.selector) and has_only_names(old.selector)):
         return False
-    moved = not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector())
+    moved = not narrower(new.selector, old.selector)
     return moved and not any(_may_win(other, new) for other in known)
 
 
@@ -314,20 +313,12 @@ def _by_taint(rules: Iterable[DeviceTaintRule]) -> dict[Origin, list[DeviceTaint
     return found
 
 
-def _has_unknown_fields(patch: ResourceSlicePatch) -> bool:
-    return patch.filter is not None and bool(patch.filter.unknown)
-
-
-def _has_only_names(patch: ResourceSlicePatch) -> bool:
-    return patch.filter is None or has_only_names(patch.filter)
-
-
 def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
     """Tell whether the other may select the same devices, and outranks the patch. A deleted one sets nothing."""
     return (
         other.meta.name != patch.meta.name
         and not other.deleting
-        and may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
+        and may_meet(other.selector, patch.selector)
         and by_precedence([patch, other])[0] is other
     )
 

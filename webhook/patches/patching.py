@@ -27,7 +27,6 @@ from webhook.patches.published import PublishedDevice, published_devices
 NULL: Final = "null"
 DEVICES_READ_AT_ONCE: Final = 100
 _YOUNGEST: Final = datetime.max.replace(tzinfo=UTC)
-_NO_FILTER: Final = DeviceSelector()
 
 
 class PatchFault(NamedTuple):
@@ -192,7 +191,7 @@ class _Matching:
 
     def devices(self, patch: ResourceSlicePatch) -> Iterator[PublishedDevice]:
         """Yield the devices for which all that the filter names holds (P-2)."""
-        selector = patch.filter or _NO_FILTER
+        selector = patch.selector
         try:
             tests = tests_of(selector, self._classes, self._compile)
         except CannotFilterError as error:

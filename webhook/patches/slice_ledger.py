@@ -79,9 +79,7 @@ class SliceLedger:
         if new is not None:
             self._classes[name] = new
         self._current = None
-        self._look_at(
-            [each for each in self._patches.values() if each.filter and each.filter.device_class_name == name]
-        )
+        self._look_at([each for each in self._patches.values() if each.selector.device_class_name == name])
 
     def _look_at(self, patches: list[ResourceSlicePatch]) -> None:
         """Look again at slices that these patches may concern by their names."""

@@ -65,8 +65,8 @@ class SlicePatches(msgspec.Struct, frozen=True):
     @staticmethod
     def may_concern(patch: ResourceSlicePatch, value: ResourceSlice) -> bool:
         """Return whether a patch may select devices of a slice, by the names of driver and pool."""
-        selector = patch.filter
-        return selector is None or (selector.driver in (None, value.driver) and selector.pool in (None, value.pool))
+        selector = patch.selector
+        return selector.driver in (None, value.driver) and selector.pool in (None, value.pool)
 
     @property
     def ranking(self) -> tuple[str, ...]:
