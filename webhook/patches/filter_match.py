@@ -18,9 +18,10 @@ from webhook.patches.expansion import has_only_names
 from webhook.patches.filters import (
     CannotFilterError,
     CompilesSelectors,
+    FilterTests,
+    Found,
     tests_of,
 )
-from webhook.patches.kinds import FilterTests, Found
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
 EXAMPLES_MAX: Final = 3

@@ -1,22 +1,28 @@
-"""Filters of patches: the tests that a filter makes of a device, those of its class first, and their CEL selectors.
+"""Filters of patches: the selectors of a filter and of its class, and what they answer about devices.
 
 Names in a filter are not among them: who has the pools by name need not look at each device for these.
+
+Devices are of one kind if they are alike in what a filter reads of them: its selectors have the same answer for all of
+them. Every device has an attribute of its own, such as its serial number, so devices are hardly ever equal as a whole.
 Source: KEP-5027; `semantics.md` P-2, P-16, P-17.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import DeviceClassSelectors
+from webhook.expressions.drivers import drivers_of
 from webhook.expressions.selectors.faults import SelectorFault, StepBudget
 from webhook.expressions.selectors.selector import Reads, SelectedDevice, Selector, compile_selector
 from webhook.expressions.values import EvaluationError
 from webhook.inventory.targets import DeviceId
+from webhook.patches.covering import DeviceNameSet
 from webhook.patches.published import PublishedDevice
 
 
@@ -165,3 +171,164 @@ class SharedSelectors:
     def forget(self) -> None:
         """Forget what was seen: devices of the same names may be others from now on."""
         self._seen.clear()
+
+
+# --- devices that are alike ----------------------------------------------------------------------
+
+ANSWERS_MOST: Final = 4096
+"""Kinds of devices for which a filter's answers are remembered."""
+SHAPES_MOST: Final = 256
+"""Shapes of pools for which they are, and which pools that are alike share."""
+KINDS_MOST: Final = 4096
+"""Kinds that are remembered by what is read; where there are more, devices are asked one by one."""
+READS_MOST: Final = 16
+"""Different things to read by which devices are distinguished. Filters that read yet other things ask each device."""
+_DEVICES_AT_ONCE: Final = 16
+"""To find the kind of a device takes some 20 µs, most of it for the values that selectors see."""
+
+OrderedReads: TypeAlias = tuple[tuple[str, str], ...]
+"""What a filter reads, sorted: equal sets may be walked in different orders, and values are compared by position."""
+
+
+class Group(NamedTuple):
+    """Devices of a pool of which one is asked for all. `kind` is None if the answer cannot be used again."""
+
+    kind: int | None
+    names: tuple[str, ...]
+
+
+class Shape(NamedTuple):
+    """The devices of a pool by kind. Pools that are alike share one shape; `number` is None if it is not shared."""
+
+    number: int | None
+    groups: tuple[Group, ...]
+
+
+def each_alone(names: Iterable[str]) -> Shape:
+    """Return the shape with which every device is asked."""
+    return Shape(None, tuple([Group(None, (name,)) for name in names]))
+
+
+class Kinds:
+    """Numbers for kinds of devices and for shapes of pools. A number is never used twice."""
+
+    def __init__(self, selectors: SharedSelectors) -> None:
+        self._selectors = selectors
+        self._kinds: dict[OrderedReads, dict[tuple[object, ...], int]] = {}
+        self._shapes: dict[tuple[Group, ...], Shape] = {}
+        self._last = 0
+
+    def forget(self) -> bool:
+        """Let all numbers go; return whether there were any."""
+        had = bool(self._kinds)
+        self._kinds, self._shapes = {}, {}
+        return had
+
+    def shape_of(
+        self, reads: OrderedReads | None, devices: Mapping[str, PublishedDevice]
+    ) -> Generator[None, None, Shape]:
+        """Find the shape of a pool; pauses after each few devices."""
+        if reads is None or (reads not in self._kinds and len(self._kinds) >= READS_MOST):
+            return each_alone(devices)
+        kinds = self._kinds.setdefault(reads, {})
+        by_kind: dict[int, list[str]] = defaultdict(list)
+        for at, (name, device) in enumerate(devices.items(), 1):
+            kind = self._kind_of(kinds, reads, device)
+            if kind is None:
+                return each_alone(devices)
+            by_kind[kind].append(name)
+            if not at % _DEVICES_AT_ONCE:
+                yield
+        groups = tuple([Group(kind, tuple(names)) for kind, names in by_kind.items()])
+        shape = self._shapes.get(groups)
+        if shape is None and len(self._shapes) < SHAPES_MOST:
+            self._last += 1
+            shape = self._shapes[groups] = Shape(self._last, groups)
+        return shape or Shape(None, groups)
+
+    def _kind_of(
+        self, kinds: dict[tuple[object, ...], int], reads: OrderedReads, device: PublishedDevice
+    ) -> int | None:
+        """Return the number of a kind; None if it is new, and enough are remembered."""
+        # Selectors fail on a device with an attribute that has no value, even if they do not read it.
+        try:
+            _ = self._selectors.seen(device).variables
+            fault = ""
+        except EvaluationError as error:
+            fault = str(error)
+        # `repr` tells 1, 1.0 and True apart, which are one key.
+        read = [
+            repr((device.attributes if field == "attributes" else device.capacity).get(name)) for field, name in reads
+        ]
+        key = device.address.driver, device.allow_multiple_allocations, fault, *read
+        kind = kinds.get(key)
+        if kind is None and len(kinds) < KINDS_MOST:
+            self._last += 1
+            kind = kinds[key] = self._last
+        return kind
+
+
+class Found(NamedTuple):
+    """What a filter selects of the devices of a pool, and of all pools with that shape."""
+
+    names: DeviceNameSet
+    failed: Mapping[tuple[str, str], Sequence[str]] = {}
+    """By selector and detail the devices on which it failed."""
+
+
+class FilterTests:
+    """The tests of one filter, and their answers about kinds of devices."""
+
+    def __init__(self, placed: tuple[PlacedTest, ...], at_once: int) -> None:
+        self.placed: Final = placed
+        read = [each.test.reads for each in placed if each.test.reads is not None]
+        self.reads: Final[OrderedReads | None] = (
+            tuple(sorted(frozenset().union(*read))) if len(read) == len(placed) else None
+        )
+        """What the tests read of devices; None if each has to be asked."""
+        # Where the first selector rules a driver out, it is false for its devices, and no other is asked.
+        self._drivers = drivers_of([placed[0].expression]) if placed else None
+        self._at_once = at_once
+        self._answers: dict[int | None, Answer] = {}
+        self._found: dict[int | None, Found] = {}
+
+    def concern(self, driver: str) -> bool:
+        """Return whether they may select devices of a driver."""
+        return self._drivers is None or driver in self._drivers
+
+    def forget(self) -> None:
+        """Let go what was found about kinds of devices."""
+        self._answers.clear()
+        self._found.clear()
+
+    def ask(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Iterator[Found | None]:
+        """Yield what the filter selects of these devices at the end, and None after each `at_once` tests."""
+        found = self._found.get(shape.number)
+        if found is None:
+            found = yield from self._asked(shape, devices)
+            if shape.number is not None and len(self._found) < SHAPES_MOST:
+                self._found[shape.number] = found
+        yield found
+
+    def _asked(self, shape: Shape, devices: Mapping[str, PublishedDevice]) -> Generator[None, None, Found]:
+        names: list[str] = []
+        failed: dict[tuple[str, str], list[str]] = defaultdict(list)
+        asked = 0
+        for kind, alike in shape.groups:
+            answer = self._answers.get(kind)
+            if answer is None:
+                answer = True
+                for test in self.placed:
+                    answer = answer_of(devices[alike[0]], test)
+                    asked += 1
+                    if not asked % self._at_once:
+                        yield
+                    if answer is not True:
+                        break
+                if kind is not None and len(self._answers) < ANSWERS_MOST:
+                    self._answers[kind] = answer
+            if answer is True:
+                names += alike
+            elif answer is not False:
+                failed[answer] += alike
+        return Found(frozenset(names), failed)

@@ -24,8 +24,7 @@ from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
-from webhook.patches.filters import SharedSelectors
-from webhook.patches.kinds import Found, Kinds, OrderedReads, Shape, each_alone
+from webhook.patches.filters import Found, Kinds, OrderedReads, Shape, SharedSelectors, each_alone
 from webhook.patches.originals import ORIGINALS
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
 from webhook.patches.published import PublishedDevice, published_by_slice

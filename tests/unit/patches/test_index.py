@@ -17,9 +17,8 @@ from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.pools import Pool
 from webhook.patches.filter_match import FilterMatch, Fleet
-from webhook.patches.filters import SharedSelectors
+from webhook.patches.filters import SharedSelectors, each_alone
 from webhook.patches.index import Contests, PatchIndex
-from webhook.patches.kinds import each_alone
 from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.patching import Origin, taints_of_patch
 from webhook.patches.published import published_devices
