@@ -25,9 +25,8 @@ from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
 from webhook.patches.filters import Found, Kinds, OrderedReads, Shape, SharedSelectors, each_alone
-from webhook.patches.originals import ORIGINALS
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
-from webhook.patches.published import PublishedDevice, published_by_slice
+from webhook.patches.published import ORIGINALS, PublishedDevice, published_by_slice
 
 _NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
 

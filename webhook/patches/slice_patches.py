@@ -14,7 +14,6 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.slices import DeviceClassSelectors, ResourceSlice
 from webhook.inventory.pools import Check, Pools, in_steps, unchecked
 from webhook.patches.filters import CompilesSelectors
-from webhook.patches.originals import ORIGINALS
 from webhook.patches.overriding import (
     Arrived,
     DeviceOverrides,
@@ -26,6 +25,7 @@ from webhook.patches.overriding import (
     overrides_of,
 )
 from webhook.patches.patching import by_precedence, effective_devices
+from webhook.patches.published import ORIGINALS
 
 
 class SlicePatches(msgspec.Struct, frozen=True):

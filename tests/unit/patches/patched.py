@@ -14,8 +14,8 @@ from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId
 from webhook.patches import published
 from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceTest
-from webhook.patches.originals import written_devices
 from webhook.patches.patching import EffectiveDevices, effective_devices
+from webhook.patches.published import written_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,9 +19,8 @@ from webhook.inventory.pools import Pool
 from webhook.patches.filter_match import FilterMatch, Fleet
 from webhook.patches.filters import SharedSelectors, each_alone
 from webhook.patches.index import Contests, PatchIndex
-from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.patching import Origin, taints_of_patch
-from webhook.patches.published import published_devices
+from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of, published_devices
 from webhook.patches.status import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)

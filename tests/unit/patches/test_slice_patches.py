@@ -11,9 +11,9 @@ from msgspec import structs
 from tests.unit.inventory.values import taint
 from tests.unit.patches.patched import CREATED, DRIVER, by_number, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.overriding import Override, Refusal, arrived
 from webhook.patches.patching import Origin
+from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
 
 if TYPE_CHECKING:
