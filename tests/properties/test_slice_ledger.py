@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.properties.patch_histories import Given, histories
 from tests.properties.test_patches import slices
 from tests.unit.patches.patched import by_number
-from webhook.patches.slice_ledger import SliceLedger
-from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
+from webhook.patches.slice_patches import SliceLedger, SlicePatches, SliceWork, slice_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

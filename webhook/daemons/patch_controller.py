@@ -27,15 +27,8 @@ from webhook.patches.filter_match import FaultNotes
 from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
 from webhook.patches.refusals import WriteAttempts
-from webhook.patches.status import (
-    SELECTOR_FAILED,
-    TOO_MANY_RULES,
-    AppliedAttributes,
-    ExpansionOutcome,
-    Standing,
-    reason_of,
-    status_of,
-)
+from webhook.patches.slice_patches import AppliedAttributes
+from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import RuleApply, StoredPatch, StoredRule
 from webhook.telemetry.workers import PatchMetrics
 

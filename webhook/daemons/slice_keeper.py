@@ -16,9 +16,14 @@ from webhook.cluster.patch_writer import SliceToucher
 from webhook.flowcontrol.loop import Again, Loop, together
 from webhook.patches.filters import DeviceSelectors
 from webhook.patches.overriding import Faults
-from webhook.patches.slice_ledger import SliceLedger
-from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
-from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
+from webhook.patches.slice_patches import (
+    ATTRIBUTES_APPLIED,
+    AppliedAttributes,
+    SliceLedger,
+    SlicePatches,
+    SliceWork,
+    slice_work,
+)
 from webhook.patches.stored import StoredPatch
 from webhook.validation.device_objects import device_faults
 

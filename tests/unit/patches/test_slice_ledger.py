@@ -10,9 +10,7 @@ from msgspec import structs
 
 from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slice_of
 from webhook.patches.overriding import Refusal
-from webhook.patches.slice_ledger import SliceLedger
-from webhook.patches.slice_patches import SliceWork
-from webhook.patches.status import PatchInSlices
+from webhook.patches.slice_patches import PatchInSlices, SliceLedger, SliceWork
 
 N: Final = f"{DRIVER}/n"
 OTHER: Final = "other.example.com"
