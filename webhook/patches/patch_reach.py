@@ -96,12 +96,13 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         selected = matching.selected(patch, wanted)
     except CannotFilterError as error:
         return PatchReach(unknown=str(error))
+    if selected is None:
+        return PatchReach(unknown=TOO_LONG)
     taken: dict[Origin, dict[PoolId, set[str]]] = {}
-    for rival, shared in rivals if selected is not None else ():
-        theirs = matching.of_rival(rival, selected.keys() if selected is not None else (), unpublished)
+    for rival, shared in rivals:
+        theirs = matching.of_rival(rival, selected.keys(), unpublished)
         if theirs is None:
-            selected = None
-            break
+            return PatchReach(unknown=TOO_LONG)
         sure = judged is None or (has_only_names(rival.selector) and not any(_rivals(rival, known, None, check)))
         held = {} if sure else _standing(rival, stored)
         for origin in shared:
@@ -109,8 +110,6 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
             for identity, names in theirs.items():
                 some = names if extent is None else [name for name in names if extent.holds(*identity, name)]
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(some)
-    if selected is None:
-        return PatchReach(unknown=TOO_LONG)
     return _reach(patch, pools, selected, taken, unpublished)
 
 
