@@ -143,7 +143,7 @@ class SliceKeeper:
 
 def _works(slices: list[ResourceSlice], patches: SlicePatches) -> list[SliceWork]:
     """Work out each slice by itself."""
-    return [slice_work([each], patches, DeviceSelectors(SLICE_STEPS), _faults_of) for each in slices]
+    return [slice_work(each, patches, DeviceSelectors(SLICE_STEPS), _faults_of(each)) for each in slices]
 
 
 def _faults_of(value: ResourceSlice) -> Faults:

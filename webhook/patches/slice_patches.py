@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import Condition
 from webhook.api.slices import DeviceClassSelectors, ResourceSlice
-from webhook.inventory.pools import Check, Pools, in_steps, unchecked
+from webhook.inventory.pools import Check, Pools, unchecked
 from webhook.patches.filters import CompilesSelectors
 from webhook.patches.overriding import (
     ORIGINALS_MAX_BYTES,
@@ -83,47 +83,37 @@ class SlicePatches(msgspec.Struct, frozen=True):
         return tuple([each.meta.name for each in self.patches])
 
 
-FaultsOf = Callable[["ResourceSlice"], "Faults"]
-
-
 class SliceWork(NamedTuple):
-    """What the controller of patches does about slices."""
+    """What the controller of patches does about a slice, and what has become of patches in it."""
 
-    touch: tuple[str, ...]
-    """Slices that are not what `/mutate` would make of them, by name."""
-    refused: Mapping[str, tuple[Refusal, ...]]
-    """What is not carried out, by slice."""
-    patched: Mapping[str, int]
-    """Devices that each patch changes, by patch; all patches that set anything."""
+    touch: bool = False
+    """It is not what `/mutate` would make of it."""
+    refused: tuple[Refusal, ...] = ()
+    """What is not carried out."""
+    patched: Mapping[str, int] = {}
+    """Devices that each patch changes, by patch."""
+
+    @property
+    def patches(self) -> set[str]:
+        """The patches that it says something of."""
+        return {*self.patched, *[each.patch for each in self.refused]}
 
 
-def slice_work(
-    slices: Iterable[ResourceSlice],
-    patches: SlicePatches,
-    compiles: CompilesSelectors,
-    faults_of: FaultsOf,
-    check: Check = unchecked,
-) -> SliceWork:
-    """Return the work on slices as they are stored, and their devices. `check`, called now and then, may raise."""
-    touch: list[str] = []
-    refused: dict[str, tuple[Refusal, ...]] = {}
-    patched = Counter(dict.fromkeys(patches.ranking, 0))
-    for value in in_steps(slices, check):
-        given = value.meta.annotations.get(ORIGINALS, "")
-        if not patches.known or not (patches.patches or given):
-            continue
-        found = arrived(value, value, same_spec=True)
-        overrides = patches.overrides(found, compiles, check)
-        result = overridden(found, overrides, patches.ranking, faults_of(value))
-        if result.annotation != given or next(changed_settings(value, result), None) is not None:
-            touch.append(value.meta.name)
-        if result.refused:
-            refused[value.meta.name] = result.refused
-        left_out = {(each.patch, each.device) for each in result.refused}
-        for device, origins in overrides.items():
-            winners = {each.patch for each in origins.values()}
-            patched.update([each for each in winners if not left_out & {(each, device), (each, None)}])
-    return SliceWork(tuple(sorted(touch)), dict(sorted(refused.items())), dict(patched))
+def slice_work(value: ResourceSlice, patches: SlicePatches, compiles: CompilesSelectors, faults: Faults) -> SliceWork:
+    """Return the work on a slice as it is stored, and its devices."""
+    given = value.meta.annotations.get(ORIGINALS, "")
+    if not patches.known or not (patches.patches or given):
+        return SliceWork()
+    found = arrived(value, value, same_spec=True)
+    overrides = patches.overrides(found, compiles)
+    result = overridden(found, overrides, patches.ranking, faults)
+    touch = result.annotation != given or next(changed_settings(value, result), None) is not None
+    left_out = {(each.patch, each.device) for each in result.refused}
+    patched = Counter[str]()
+    for device, origins in overrides.items():
+        winners = {each.patch for each in origins.values()}
+        patched.update([each for each in winners if not left_out & {(each, device), (each, None)}])
+    return SliceWork(touch, result.refused, dict(patched))
 
 
 ATTRIBUTES_APPLIED: Final = "AttributesApplied"
@@ -184,18 +174,6 @@ def _named(slices: Collection[str], shown: Mapping[str, str] | None = None) -> s
     return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
-class _Entry(NamedTuple):
-    """What came of a slice; kept only where something did."""
-
-    touch: bool
-    refused: tuple[Refusal, ...]
-    patched: Mapping[str, int]
-
-    @property
-    def patches(self) -> set[str]:
-        return {*self.patched, *[each.patch for each in self.refused]}
-
-
 class SliceLedger:
     """Slices, patches and classes in; slices to look at and what has become of patches out."""
 
@@ -205,7 +183,8 @@ class SliceLedger:
         self._classes: dict[str, DeviceClassSelectors] = {}
         self._current: SlicePatches | None = None
         self._open: dict[str, None] = {}
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, SliceWork] = {}
+        """Only those with something in them."""
         self._of_patch: defaultdict[str, set[str]] = defaultdict(set)
         self._changed: set[str] = set()
         self._touch: set[str] = set()
@@ -280,12 +259,11 @@ class SliceLedger:
         """Note what came of a slice that was taken; nothing if it has changed since, as then it comes again."""
         name = value.meta.name
         if self._slices.get(name) is value:
-            patched = {patch: number for patch, number in work.patched.items() if number}
-            self._enter(name, _Entry(bool(work.touch), work.refused.get(name, ()), patched))
+            self._enter(name, work)
 
-    def _enter(self, name: str, new: _Entry | None) -> None:
+    def _enter(self, name: str, new: SliceWork | None) -> None:
         old = self._entries.pop(name, None)
-        if new is not None and (new.touch or new.refused or new.patched):
+        if new is not None and new != SliceWork():
             self._entries[name] = new
         self._touch.discard(name)
         if new is not None and new.touch:

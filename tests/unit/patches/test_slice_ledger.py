@@ -43,8 +43,7 @@ def taken(found: SliceLedger) -> list[str]:
 
 
 def worked(found: SliceLedger, name: str, *refused: Refusal, touch: bool = False, **patched: int) -> None:
-    work = SliceWork((name,) if touch else (), {name: refused} if refused else {}, patched)
-    found.put(SLICES[name], work)
+    found.put(SLICES[name], SliceWork(touch, refused, {patch: number for patch, number in patched.items() if number}))
 
 
 def test_slices_are_taken_a_few_at_a_time_and_each_once() -> None:
