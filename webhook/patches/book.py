@@ -26,7 +26,7 @@ from webhook.inventory.targets import is_same_taint, rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import may_meet
-from webhook.patches.patching import origin_of
+from webhook.patches.patching import Origin, origin_of
 from webhook.patches.status import Standing, standing_of
 from webhook.patches.stored import (
     PATCH_KIND,
@@ -220,33 +220,21 @@ def limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceil
     return writes._replace(deletes=tuple(deletes))
 
 
-class _Missing(NamedTuple):
-    """A rule by what it would taint; its times change with each attempt."""
-
-    key: str
-    effect: str
-    selector: DeviceSelector
-
-
-class _Lacking(NamedTuple):
-    patch: str
-    missing: frozenset[_Missing] | None
-    """None: all of them."""
-
-
 class Handover:
     """Patches that lack rules, and the owners of rules that stay because of it; owners by uid."""
 
     def __init__(self, index: PatchIndex) -> None:
         self._index = index
-        self._lacking: dict[str, _Lacking] = {}
+        self._lacking: dict[str, tuple[str, frozenset[tuple[Origin, DeviceSelector]] | None]] = {}
+        """The patch, and its rules by what they would taint, as times change with each attempt; None is all of them."""
         self._waiting: set[str] = set()
 
     def lacks(self, uid: str, patch: str, missing: Sequence[RuleApply] | None) -> list[str]:
         """Note which rules a patch lacks from now on (None: all); return the owners that need wait no longer."""
         known = self._lacking.pop(uid, None)
         if missing is None or missing:
-            self._lacking[uid] = _Lacking(patch, None if missing is None else _named(missing))
+            named = None if missing is None else frozenset([(origin_of(each.taint), each.selector) for each in missing])
+            self._lacking[uid] = patch, named
         if known is None or known == self._lacking.get(uid):
             return []
         found, self._waiting = self._waiting, set()
@@ -258,20 +246,12 @@ class Handover:
 
     def heir_of(self, uid: str, stored: StoredRule) -> str:
         """Return the patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
-        taint, selector = stored.rule.taint, stored.rule.selector
-        origin = origin_of(taint)
+        origin, selector = origin_of(stored.rule.taint), stored.rule.selector
         for other, (patch, missing) in self._lacking.items():
             if other == uid or selector is None:
                 continue
-            near = missing is None or any(
-                (each.key, each.effect) == (taint.key, taint.effect) and may_meet(each.selector, selector)
-                for each in missing
-            )
+            near = missing is None or any(taints == origin and may_meet(where, selector) for taints, where in missing)
             if near and self._index.wins_any(patch, origin, selector):
                 self._waiting.add(uid)
                 return patch
         return ""
-
-
-def _named(rules: Iterable[RuleApply]) -> frozenset[_Missing]:
-    return frozenset([_Missing(each.taint.key, each.taint.effect, each.selector) for each in rules])
