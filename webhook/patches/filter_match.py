@@ -132,10 +132,6 @@ class FilterMatch:
             self.selector.driver in (None, driver) and self.selector.pool in (None, name) and self.tests.concern(driver)
         )
 
-    def concerns_driver(self, driver: str) -> bool:
-        """Return whether it may select devices of a driver."""
-        return self.selector.driver in (None, driver)
-
     # --- what it selects -------------------------------------------------------------------------
 
     def selected_in(self, pool: PoolId, fleet: Fleet) -> DeviceNameSet:

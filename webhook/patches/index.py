@@ -138,7 +138,7 @@ class PatchIndex:
         self._classes: dict[str, DeviceClassSelectors] = {}
         self._patches: dict[str, ResourceSlicePatch] = {}
         self._matches: dict[DeviceSelector, FilterMatch] = {}
-        self._contests = Contests()
+        self.contests: Final = Contests()
         self._pools = Pools()
         self._views: dict[PoolId, tuple[ResourceSlice, ...]] = {}
         self._to_read: dict[PoolId, None] = {}
@@ -164,7 +164,7 @@ class PatchIndex:
         """Pools to read, filters to match again, pools to match with a filter, and contests in pools."""
         matches = sum([len(filters) for filters in self._to_match.values()])
         return (
-            len(self._to_read) + len(self._to_rematch) + matches + self._contests.pending + (self._current is not None)
+            len(self._to_read) + len(self._to_rematch) + matches + self.contests.pending + (self._current is not None)
         )
 
     def take_changed(self) -> set[str]:
@@ -181,16 +181,12 @@ class PatchIndex:
         """Return what the filter of a patch selects. Raises: KeyError."""
         return self._matches[self._patches[patch].selector]
 
-    def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
-        """Do as `Contests.left_of`."""
-        return self._contests.left_of(origin, patch)
-
     def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
         """Return whether a taint of a patch counts on a published device that has the names in a selector."""
         known = self._patches.get(patch)
         if known is None or origin not in taints_of_patch(known):
             return False
-        match, left = self.match_of(patch), self.left_of(origin, patch)
+        match, left = self.match_of(patch), self.contests.left_of(origin, patch)
         return any(
             not names.isdisjoint(left.get(pool, match.selected_in(pool, self.fleet)))
             for pool, names in self.fleet.named(selector)
@@ -229,13 +225,13 @@ class PatchIndex:
         self._changed.add(name)
         match = self._acquired(new) if new is not None else None
         if old is not None:
-            self._contests.leave(old)
+            self.contests.leave(old)
             self._release(old, keep=match)
             del self._patches[name]
         if new is not None and match is not None:
             self._patches[name] = new
-            self._contests.enter(new)
-            self._contests.mark(taints_of_patch(new), [pool for pool, _ in match.selected(self.fleet)])
+            self.contests.enter(new)
+            self.contests.mark(taints_of_patch(new), [pool for pool, _ in match.selected(self.fleet)])
 
     def _acquired(self, patch: ResourceSlicePatch) -> FilterMatch:
         selector = patch.selector
@@ -249,7 +245,7 @@ class PatchIndex:
 
     def _release(self, patch: ResourceSlicePatch, keep: FilterMatch | None) -> None:
         match = self._matches[patch.selector]
-        self._contests.mark(taints_of_patch(patch), [pool for pool, _ in match.selected(self.fleet)])
+        self.contests.mark(taints_of_patch(patch), [pool for pool, _ in match.selected(self.fleet)])
         if match is keep:
             return
         match.patches.discard(patch.meta.name)
@@ -284,8 +280,8 @@ class PatchIndex:
             self._rematch(next(iter(self._to_rematch)))
         elif self._to_match:
             self._match(next(iter(self._to_match)))
-        elif self._contests.pending:
-            self._changed |= self._contests.step(self._selected_in)
+        elif self.contests.pending:
+            self._changed |= self.contests.step(self._selected_in)
         else:
             self._forget_kinds()
             return False
@@ -319,7 +315,7 @@ class PatchIndex:
             return
         self._changed_pools.add(identity)
         for match in self._matches.values():
-            if other_names and match.concerns_driver(identity[0]):
+            if other_names and match.selector.driver in (None, identity[0]):
                 self._changed |= match.patches  # other names make other covers
                 if match.plain:
                     self._mark(match, identity)
@@ -388,7 +384,7 @@ class PatchIndex:
 
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:
-            self._contests.mark(taints_of_patch(self._patches[name]), (pool,))
+            self.contests.mark(taints_of_patch(self._patches[name]), (pool,))
 
 
 def _view(pool: Pool) -> tuple[ResourceSlice, ...]:

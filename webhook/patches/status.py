@@ -43,9 +43,11 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
     selected = sum([len(names) for _, names in match.selected(index.fleet)])
     if match.unusable:
         return Standing((), 0, 0, 0, (), match.unusable)
-    lost = [index.left_of(origin, name) for origin in taints_of_patch(patch)]
+    lost = [index.contests.left_of(origin, name) for origin in taints_of_patch(patch)]
     won = sum([_tainted(index, match, selected, [each]) for each in lost])
-    covers = _Covers(index, match, singly=not match.plain and won <= ceiling)
+    singly = not match.plain and won <= ceiling
+    # Taints that lose the same have the same; most lose nothing.
+    known: dict[frozenset[tuple[PoolId, DeviceNameSet]], list[Cover]] = {}
     selectors: list[Iterable[DeviceSelector]] = []
     needed = 0
     for left in lost:
@@ -53,33 +55,27 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
             selectors.append((match.selector,))
             needed += 1
         else:
-            found = covers.of(left)
+            key = frozenset(left.items())
+            if key not in known:
+                known[key] = _covers(index, match, left, singly=singly)
+            found = known[key]
             selectors.append(each for cover in found for each in cover.selectors())
             needed += sum([cover.needed for cover in found])
     rules = tuple(rules_of(patch, selectors)) if needed <= ceiling else ()
     return Standing(rules, needed, selected, _tainted(index, match, selected, lost), match.faults, "")
 
 
-class _Covers:
-    """Covers for what a filter selects. Taints that lose the same have the same; most lose nothing."""
-
-    def __init__(self, index: PatchIndex, match: FilterMatch, *, singly: bool) -> None:
-        self._index = index
-        self._match = match
-        self._cover = each_of if singly else index.fleet.cover
-        self._known: dict[frozenset[tuple[PoolId, DeviceNameSet]], list[Cover]] = {}
-
-    def of(self, left: Mapping[PoolId, DeviceNameSet]) -> list[Cover]:
-        """Return the covers by driver; `left` are the pools in which other devices count than the filter selects."""
-        key = frozenset(left.items())
-        if key not in self._known:
-            wanted: dict[str, dict[str, DeviceNameSet]] = defaultdict(dict)
-            for pool, names in self._match.selected(self._index.fleet):
-                own = left.get(pool, names)
-                if own:
-                    wanted[pool[0]][pool[1]] = own
-            self._known[key] = [self._cover(driver, wanted[driver]) for driver in sorted(wanted)]
-        return self._known[key]
+def _covers(
+    index: PatchIndex, match: FilterMatch, left: Mapping[PoolId, DeviceNameSet], *, singly: bool
+) -> list[Cover]:
+    """Return covers by driver for what a filter selects; in the pools of `left` other devices count."""
+    wanted: dict[str, dict[str, DeviceNameSet]] = defaultdict(dict)
+    for (driver, pool), names in match.selected(index.fleet):
+        own = left.get((driver, pool), names)
+        if own:
+            wanted[driver][pool] = own
+    cover = each_of if singly else index.fleet.cover
+    return [cover(driver, wanted[driver]) for driver in sorted(wanted)]
 
 
 def _tainted(index: PatchIndex, match: FilterMatch, selected: int, lost: list[Mapping[PoolId, DeviceNameSet]]) -> int:
