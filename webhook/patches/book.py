@@ -8,35 +8,18 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
-from webhook.api.rules import (
-    DATA,
-    DESCRIPTION,
-    EVICTIONS_PER_SECOND,
-    HARDWARE,
-    NOT_BEFORE,
-    PATCH_LABEL,
-    SCOPE,
-    DeviceSelector,
-)
+from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, NOT_BEFORE, PATCH_LABEL, DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.pools import PoolId
-from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.targets import is_same_taint, rule_name
+from webhook.inventory.rule_delta import EFFECT_RANK, is_for_hardware
+from webhook.inventory.targets import DeviceNames, can_judge, is_same_taint, rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import may_meet
 from webhook.patches.patching import Origin, origin_of
 from webhook.patches.status import Standing, standing_of
-from webhook.patches.stored import (
-    PATCH_KIND,
-    RuleApply,
-    RuleOwner,
-    RuleWrites,
-    StoredPatch,
-    StoredRule,
-    writes_for,
-)
+from webhook.patches.stored import PATCH_KIND, RuleApply, RuleOwner, RuleWrites, StoredPatch, StoredRule, writes_for
 
 
 def has_hardware_scope(stored: StoredRule) -> bool:
@@ -47,12 +30,11 @@ def has_hardware_scope(stored: StoredRule) -> bool:
     """
     rule = stored.rule
     return (
-        rule.meta.annotations.get(SCOPE) == HARDWARE
+        is_for_hardware(rule)
         and not stored.owner_uids
         and not rule.deleting
-        and rule.selector is not None
-        and not (rule.selector.unknown or rule.selector.selectors or rule.selector.device_class_name)
-        and rule.selector.device is not None
+        and can_judge(rule.selector)
+        and DeviceNames.of(rule.selector).device is not None
         and rule.taint.effect in EFFECT_RANK
     )
 

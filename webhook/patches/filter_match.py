@@ -15,13 +15,7 @@ from webhook.inventory.pools import PoolId
 from webhook.inventory.targets import DeviceId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
 from webhook.patches.expansion import has_only_names
-from webhook.patches.filters import (
-    CannotFilterError,
-    CompilesSelectors,
-    FilterTests,
-    Found,
-    tests_of,
-)
+from webhook.patches.filters import CannotFilterError, CompilesSelectors, FilterTests, Found, tests_of
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
 EXAMPLES_MAX: Final = 3
