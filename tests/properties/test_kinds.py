@@ -13,9 +13,8 @@ from tests.unit.patches.patched import CREATED, class_of, patch_of, slice_of
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors.selector import EvaluationError, Selector, StepBudget, compile_selector
 from webhook.inventory.pools import Pool
-from webhook.patches.filters import DeviceSelectors, DeviceTest, SharedSelectors
+from webhook.patches.filters import DeviceSelectors, DeviceTest, Kinds, SharedSelectors
 from webhook.patches.index import PatchIndex
-from webhook.patches.kinds import Kinds
 from webhook.patches.published import published_devices
 from webhook.patches.status import standing_of
 
@@ -125,7 +124,7 @@ class EachAsked(SharedSelectors):
     """Makes those."""
 
     def make(self) -> DeviceSelectors:
-        return Silent(seen=self._seen)
+        return Silent(shared=self)
 
 
 class World(Given):

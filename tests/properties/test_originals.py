@@ -15,19 +15,20 @@ from tests.unit.patches.patched import DRIVER
 from webhook.api.decode import Reader
 from webhook.api.slices import decode_slice
 from webhook.inventory.pools import Pools
-from webhook.patches.originals import (
+from webhook.patches.overriding import Arrived, Override, arrived, overridden
+from webhook.patches.patching import Origin
+from webhook.patches.published import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
     Setting,
+    published_devices,
+    qualified_name,
     same,
     settings_of,
     with_settings,
     written_devices,
 )
-from webhook.patches.overriding import Arrived, Override, arrived, overridden
-from webhook.patches.patching import Origin
-from webhook.patches.published import published_devices, qualified_name
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tests.properties.patch_histories import Given, histories
 from tests.properties.test_patches import slices
-from tests.unit.patches.patched import by_number
-from webhook.patches.slice_ledger import SliceLedger
-from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
+from tests.unit.patches.patched import Together, by_number, work_on
+from webhook.patches.slice_patches import SliceLedger, SlicePatches, slice_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,19 +28,19 @@ class World(Given):
 
     def work(self, most: int) -> None:
         for each in self.ledger.take(most):
-            self.ledger.put(each, _work([each], self.ledger.patches))
+            self.ledger.put(each, slice_work(each, self.ledger.patches, by_number, _faults))
 
     def drain(self) -> None:
         while self.ledger.open:
             self.work(2)
 
 
-def _work(values: list[ResourceSlice], patches: SlicePatches) -> SliceWork:
-    """Devices with more than one attribute are refused."""
-    return slice_work(values, patches, by_number, lambda _: _faults)
+def _work(values: list[ResourceSlice], patches: SlicePatches) -> Together:
+    return work_on(values, patches, lambda _: _faults)
 
 
 def _faults(device: dict[str, Any]) -> list[str]:
+    """Devices with more than one attribute are refused."""
     return ["no"] if len(device.get("attributes", ())) > 1 else []
 
 
@@ -77,5 +76,5 @@ def test_ledger_agrees_with_a_look_at_all_slices_after_anyhistories(
         assert reported[name] == found
 
 
-def _alone(world: World, name: str) -> SliceWork:
+def _alone(world: World, name: str) -> Together:
     return _work([world.slices[name]], world.ledger.patches)

@@ -23,8 +23,8 @@ from webhook.inventory.pools import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.state import Inventory
 from webhook.patches.filters import DeviceSelectors
-from webhook.patches.originals import BASIC, ORIGINALS, content_of, written_devices
 from webhook.patches.overriding import arrived, changed_settings, overridden
+from webhook.patches.published import BASIC, ORIGINALS, content_of, written_devices
 from webhook.policy.model import PolicyMode
 from webhook.validation.device_objects import device_faults
 from webhook.validation.objects import decoding_errors

@@ -269,7 +269,7 @@ def _decided(
 
 def _would_clash(patch: ResourceSlicePatch, keys: Iterable[str]) -> bool:
     """Tell whether a softened taint would take the place of another one: of the same key and effect only one counts."""
-    return not {taint.key for taint in taints_of_patch(patch) if taint.effect == NO_SCHEDULE}.isdisjoint(keys)
+    return not {taint.key for taint in patch.taints if taint.effect == NO_SCHEDULE}.isdisjoint(keys)
 
 
 def _soft_patch(
@@ -296,7 +296,7 @@ def _time_of_taint(taint: DeviceTaint, old: ResourceSlicePatch | None, now: date
     The present time stands for an earlier one: grace periods must not be over when it is softened.
     """
     given, now = taint.time_added, now.replace(microsecond=0)
-    for each in taints_of_patch(old) if old is not None else ():
+    for each in taints_of_patch(old).values() if old is not None else ():
         if old is not None and old.is_softened(each) and (each.key, each.value) == (taint.key, taint.value):
             stored = each.time_added or now
             later = given is not None and given > stored and abs(now - given) > BACKDATED

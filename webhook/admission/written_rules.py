@@ -38,7 +38,7 @@ from webhook.inventory.rule_delta import narrower
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceId, can_judge, is_named_for, is_same_taint
 from webhook.patches.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
-from webhook.patches.patching import Origin
+from webhook.patches.patching import origin_of
 from webhook.policy.limits import may_come_of_reactions, written_by_reaction
 from webhook.policy.model import PolicyMode
 from webhook.validation.formats import METADATA
@@ -187,13 +187,13 @@ class _Written:
         if reach.unknown:
             yield deny(SELECTOR, f"cannot be checked: {reach.unknown}; {_RETRY}")
             return
-        own = patch.filter or DeviceSelector()
+        own = patch.selector
         inside = can_judge(own) and narrower(selector, own)
         if reach.won is None:
             if not inside:
                 yield deny(SELECTOR, f"selects more than the filter of patch {name}")
             return
-        won = frozenset(reach.won.get(Origin("taint", self._new.taint.key, self._new.taint.effect), ()))
+        won = frozenset(reach.won.get(origin_of(self._new.taint), ()))
         selected = list(self._selected(selector))
         beyond = next((each for each in selected if each not in won), None)
         if beyond is not None:

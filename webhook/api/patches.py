@@ -21,6 +21,7 @@ SOFTENED_KEYS: Final = f"{OWN_GROUP}/softened-keys"
 rules with `/evict` do: `/mutate` writes it where it makes NoSchedule of NoExecute."""
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_KINDS: Final = ("int", "bool", "string", "version", "null")
+_EVERY_DEVICE: Final = DeviceSelector()
 _SETTINGS: Final = ("attributes", "capacity")
 
 
@@ -58,6 +59,11 @@ class ResourceSlicePatch(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False
     left_out: int = 0
     """Attributes and capacities that are not read, as there are more than a patch may have."""
+
+    @property
+    def selector(self) -> DeviceSelector:
+        """The filter; one that selects every device where there is none."""
+        return self.filter or _EVERY_DEVICE
 
     @property
     def softened_keys(self) -> frozenset[str]:

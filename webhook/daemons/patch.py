@@ -18,7 +18,8 @@ from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_s
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.patches.reasons import FirstSights
-from webhook.patches.status import REASONS, AppliedAttributes
+from webhook.patches.slice_patches import AppliedAttributes
+from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.runtime import Stage, Stages
 from webhook.telemetry.workers import PatchMetrics, ReactionMetrics

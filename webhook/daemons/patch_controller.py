@@ -26,16 +26,9 @@ from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
 from webhook.patches.filter_match import FaultNotes
 from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import PatchIndex
-from webhook.patches.refusals import RefusalCounts
-from webhook.patches.status import (
-    SELECTOR_FAILED,
-    TOO_MANY_RULES,
-    AppliedAttributes,
-    ExpansionOutcome,
-    Standing,
-    reason_of,
-    status_of,
-)
+from webhook.patches.refusals import WriteAttempts
+from webhook.patches.slice_patches import AppliedAttributes
+from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import RuleApply, StoredPatch, StoredRule
 from webhook.telemetry.workers import PatchMetrics
 
@@ -107,7 +100,7 @@ class PatchController:
         self._index_loop = Loop(self._keep_index)
         self._idle = asyncio.Event()
         self._notes = FaultNotes()
-        self._refusals = RefusalCounts()
+        self._refusals = WriteAttempts()
         self._reasons: dict[str, str] = {}
         self._faults: dict[str, int] = {}
         self._crowded: set[str] = set()
@@ -319,7 +312,8 @@ class PatchController:
             return
         self._queue.forget(uid)
         if refused:
-            self._queue.add_after(uid, self._refusals.refused(uid, self._version_of(uid)))
+            wait = self._refusals.tried(uid, self._version_of(uid), self._parts.seconds(), refused)
+            self._queue.add_after(uid, wait)
             return
         self._refusals.forget(uid)
         if plan.waits:

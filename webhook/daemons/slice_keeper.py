@@ -16,9 +16,14 @@ from webhook.cluster.patch_writer import SliceToucher
 from webhook.flowcontrol.loop import Again, Loop, together
 from webhook.patches.filters import DeviceSelectors
 from webhook.patches.overriding import Faults
-from webhook.patches.slice_ledger import SliceLedger
-from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
-from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
+from webhook.patches.slice_patches import (
+    ATTRIBUTES_APPLIED,
+    AppliedAttributes,
+    SliceLedger,
+    SlicePatches,
+    SliceWork,
+    slice_work,
+)
 from webhook.patches.stored import StoredPatch
 from webhook.validation.device_objects import device_faults
 
@@ -138,7 +143,7 @@ class SliceKeeper:
 
 def _works(slices: list[ResourceSlice], patches: SlicePatches) -> list[SliceWork]:
     """Work out each slice by itself."""
-    return [slice_work([each], patches, DeviceSelectors(SLICE_STEPS), _faults_of) for each in slices]
+    return [slice_work(each, patches, DeviceSelectors(SLICE_STEPS), _faults_of(each)) for each in slices]
 
 
 def _faults_of(value: ResourceSlice) -> Faults:

@@ -83,7 +83,7 @@ def uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
     for consumer in claim.reserved_for:
         if consumer.uid == uid:
             return True
-        if group and consumer.name == group and (consumer.api_group, consumer.resource) == POD_GROUPS:
+        if group and consumer.name == group and is_pod_group(consumer):
             return True
     return False
 
@@ -320,12 +320,10 @@ class Inventory:
     def _apply_rule(self, rule: DeviceTaintRule, *, gone: bool) -> None:
         known = self._rules.pop(rule.meta.name, None)
         if known is not None:
-            left = self._rule_keys.pop(known.taint.key) - 1
-            if left:
-                self._rule_keys[known.taint.key] = left
+            _count(self._rule_keys, known.taint.key, -1)
         if not gone:
             self._rules[rule.meta.name] = rule
-            self._rule_keys[rule.taint.key] = self._rule_keys.get(rule.taint.key, 0) + 1
+            _count(self._rule_keys, rule.taint.key, 1)
 
     def _apply_slice(self, value: ResourceSlice, *, gone: bool) -> None:
         name = value.meta.name
@@ -364,9 +362,7 @@ class Inventory:
             if not left:
                 continue
             for each in (key, *left) if len(left) == 1 else (key,):
-                self._sharing[each] -= 1
-                if not self._sharing[each]:
-                    del self._sharing[each]
+                _count(self._sharing, each, -1)
         if known.pod_group:
             group = f"{known.meta.namespace}/{known.pod_group}"
             del self._members[group][key]

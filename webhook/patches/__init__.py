@@ -1,5 +1,5 @@
 """ResourceSlicePatches in a cluster: what they select and mean, and what has to be written for that. No I/O, no clock.
 
 From scratch: `patching` has the effective devices, `expansion` their DeviceTaintRules; for one patch under review
-`patch_reach`. Change by change: `index`, `book` and `slice_ledger`. Start with `patching`.
+`patch_reach`. Change by change: `index`, `book` and `slice_patches`. Start with `patching`.
 """

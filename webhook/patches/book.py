@@ -8,36 +8,18 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
-from webhook.api.rules import (
-    DATA,
-    DESCRIPTION,
-    EVICTIONS_PER_SECOND,
-    HARDWARE,
-    NOT_BEFORE,
-    PATCH_LABEL,
-    SCOPE,
-    DeviceSelector,
-)
+from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, NOT_BEFORE, PATCH_LABEL, DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.pools import PoolId
-from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.targets import rule_name
+from webhook.inventory.rule_delta import EFFECT_RANK, is_for_hardware
+from webhook.inventory.targets import DeviceNames, can_judge, is_same_taint, rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patch_reach import may_meet
-from webhook.patches.patching import Origin
+from webhook.patches.patching import Origin, origin_of
 from webhook.patches.status import Standing, standing_of
-from webhook.patches.stored import (
-    PATCH_KIND,
-    RuleApply,
-    RuleOwner,
-    RuleWrites,
-    StoredPatch,
-    StoredRule,
-    kept_over_ceiling,
-    writes_for,
-)
+from webhook.patches.stored import PATCH_KIND, RuleApply, RuleOwner, RuleWrites, StoredPatch, StoredRule, writes_for
 
 
 def has_hardware_scope(stored: StoredRule) -> bool:
@@ -48,12 +30,11 @@ def has_hardware_scope(stored: StoredRule) -> bool:
     """
     rule = stored.rule
     return (
-        rule.meta.annotations.get(SCOPE) == HARDWARE
+        is_for_hardware(rule)
         and not stored.owner_uids
         and not rule.deleting
-        and rule.selector is not None
-        and not (rule.selector.unknown or rule.selector.selectors or rule.selector.device_class_name)
-        and rule.selector.device is not None
+        and can_judge(rule.selector)
+        and DeviceNames.of(rule.selector).device is not None
         and rule.taint.effect in EFFECT_RANK
     )
 
@@ -191,7 +172,7 @@ def plan_of(
         case StoredRule() as stored:
             found = sibling_rules(stored, index, ceiling)
             writes = _writes(stored.owner, found.rules, book, now)
-            return OwnerPlan(_limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
+            return OwnerPlan(limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
         case _:
             writes = _writes(RuleOwner(PATCH_KIND, "", uid), (), book, now)
             if patches_served:
@@ -203,33 +184,22 @@ def plan_of(
 def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
     standing = standing_of(index, stored.meta.name, ceiling)
     writes = _writes(stored.owner, standing.rules, book, now)
-    return OwnerPlan(_limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
+    return OwnerPlan(limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
 
 
 def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
     return writes_for(owner, rules, book.rules, book.owned(owner.uid), now)
 
 
-def _limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
-    """Leave out those deletions that would open devices because there are too many of them."""
+def limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
+    """Leave out, where more rules are needed than there may be, the deletion of those whose taint is still wanted.
+
+    It would open all devices of a patch because a few have been added to them.
+    """
     if needed <= ceiling:
         return writes
-    kept = {each.meta.name for each in kept_over_ceiling(writes.deletes, taints)}
-    return writes._replace(deletes=tuple([each for each in writes.deletes if each.meta.name not in kept]))
-
-
-class _Missing(NamedTuple):
-    """A rule by what it would taint; its times change with each attempt."""
-
-    key: str
-    effect: str
-    selector: DeviceSelector
-
-
-class _Lacking(NamedTuple):
-    patch: str
-    missing: frozenset[_Missing] | None
-    """None: all of them."""
+    deletes = [each for each in writes.deletes if not any(is_same_taint(each.rule.taint, taint) for taint in taints)]
+    return writes._replace(deletes=tuple(deletes))
 
 
 class Handover:
@@ -237,14 +207,16 @@ class Handover:
 
     def __init__(self, index: PatchIndex) -> None:
         self._index = index
-        self._lacking: dict[str, _Lacking] = {}
+        self._lacking: dict[str, tuple[str, frozenset[tuple[Origin, DeviceSelector]] | None]] = {}
+        """The patch, and its rules by what they would taint, as times change with each attempt; None is all of them."""
         self._waiting: set[str] = set()
 
     def lacks(self, uid: str, patch: str, missing: Sequence[RuleApply] | None) -> list[str]:
         """Note which rules a patch lacks from now on (None: all); return the owners that need wait no longer."""
         known = self._lacking.pop(uid, None)
         if missing is None or missing:
-            self._lacking[uid] = _Lacking(patch, None if missing is None else _named(missing))
+            named = None if missing is None else frozenset([(origin_of(each.taint), each.selector) for each in missing])
+            self._lacking[uid] = patch, named
         if known is None or known == self._lacking.get(uid):
             return []
         found, self._waiting = self._waiting, set()
@@ -256,20 +228,12 @@ class Handover:
 
     def heir_of(self, uid: str, stored: StoredRule) -> str:
         """Return the patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
-        taint, selector = stored.rule.taint, stored.rule.selector
-        origin = Origin("taint", taint.key, taint.effect)
+        origin, selector = origin_of(stored.rule.taint), stored.rule.selector
         for other, (patch, missing) in self._lacking.items():
             if other == uid or selector is None:
                 continue
-            near = missing is None or any(
-                (each.key, each.effect) == (taint.key, taint.effect) and may_meet(each.selector, selector)
-                for each in missing
-            )
+            near = missing is None or any(taints == origin and may_meet(where, selector) for taints, where in missing)
             if near and self._index.wins_any(patch, origin, selector):
                 self._waiting.add(uid)
                 return patch
         return ""
-
-
-def _named(rules: Iterable[RuleApply]) -> frozenset[_Missing]:
-    return frozenset([_Missing(each.taint.key, each.taint.effect, each.selector) for each in rules])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
@@ -64,9 +64,11 @@ def expansion(
     known = {patch.meta.name: patch for patch in patches}
     won = _won_by(effective)
     found: dict[str, PatchExpansion] = {}
-    for name in sorted(known):
-        applies = name not in effective.inapplicable
-        rules = tuple(_rules(pools, known[name], effective.selected[name], won, ceiling)) if applies else ()
+    for name, patch in sorted(known.items()):
+        rules: tuple[ExpandedRule, ...] = ()
+        if name not in effective.inapplicable:
+            devices = [won.get((name, origin), ()) for origin in taints_of_patch(patch)]
+            rules = tuple(rules_of(patch, selectors_of(pools, patch, effective.selected[name], devices, ceiling)))
         found[name] = PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
     return found
 
@@ -85,49 +87,56 @@ def _won_by(effective: EffectiveDevices) -> dict[tuple[str, Origin], list[Device
     return won
 
 
-def _rules(
+def selectors_of(
     pools: Pools,
     patch: ResourceSlicePatch,
-    selected: tuple[DeviceId, ...],
-    won: Mapping[tuple[str, Origin], list[DeviceId]],
-    ceiling: int,
-) -> Iterator[ExpandedRule]:
-    selector, taints = patch.filter or DeviceSelector(), taints_of_patch(patch)
-    plain = has_only_names(selector)
-    by_taint = [tuple(won.get((patch.meta.name, Origin("taint", each.key, each.effect)), ())) for each in taints]
+    selected: Sequence[DeviceId],
+    won: Iterable[Sequence[DeviceId]],
+    ceiling: int = RULES_MAX,
+) -> list[tuple[DeviceSelector, ...]]:
+    """Return the selectors of rules for each taint of a patch: `won` has the devices on which it counts."""
+    own, by_taint = patch.selector, [tuple(each) for each in won]
+    plain = has_only_names(own)
     singly = not plain and sum(map(len, by_taint)) <= ceiling
-    covers: dict[tuple[DeviceId, ...], tuple[DeviceSelector, ...]] = {}
-    for taint, devices in zip(taints, by_taint, strict=True):
-        if plain and len(devices) == len(selected):
-            selectors: tuple[DeviceSelector, ...] = (selector,)
-        elif singly:
-            selectors = tuple([DeviceSelector(*each) for each in devices])
-        else:
-            if devices not in covers:
-                covers[devices] = covering_selectors(pools, devices)
-            selectors = covers[devices]
-        yield from rules_of_taint(patch.meta.name, taint, selectors, softened=patch.is_softened(taint))
+    known: dict[tuple[DeviceId, ...], tuple[DeviceSelector, ...]] = {}
+    found: list[tuple[DeviceSelector, ...]] = []
+    for devices in by_taint:
+        if plain and devices == selected:
+            found.append((own,))
+            continue
+        if devices not in known:
+            known[devices] = selectors_for(pools, devices, singly=singly)
+        found.append(known[devices])
+    return found
 
 
-def rules_of_taint(
-    patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector], *, softened: bool
-) -> Iterator[ExpandedRule]:
-    """Yield the rules that put a taint of a patch, given by name, on what the selectors select.
+def selectors_for(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tuple[DeviceSelector, ...]:
+    """Return the fewest for those that are published, if not `singly`, and one for each other."""
+    known, others = list[DeviceId](), list[DeviceId]()
+    for each in devices:
+        pool = pools.get((each.driver, each.pool))
+        (others if singly or pool is None or each.device not in pool.devices else known).append(each)
+    return (*covering_selectors(pools, known), *[DeviceSelector(*each) for each in others])
 
-    `softened`: our worker evicts pods for them, as it does for rules that were softened.
+
+def rules_of(patch: ResourceSlicePatch, selectors: Iterable[Iterable[DeviceSelector]]) -> Iterator[ExpandedRule]:
+    """Yield the rules that put each taint of a patch on what its selectors select; see `taints_of_patch`.
+
+    For a softened one our worker evicts pods, as it does for rules that were softened.
     """
-    bare, annotations = structs.replace(taint, extras=None), annotations_of(taint)
-    if softened:
-        annotations |= {EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
-    for each in selectors:
-        yield ExpandedRule(rule_name(patch, taint, each), each, bare, annotations)
+    for taint, wanted in zip(taints_of_patch(patch).values(), selectors, strict=True):
+        bare, annotations = structs.replace(taint, extras=None), annotations_of(taint)
+        if patch.is_softened(taint):
+            annotations |= {EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
+        for each in wanted:
+            yield ExpandedRule(rule_name(patch.meta.name, taint, each), each, bare, annotations)
 
 
 def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:
     """Tell whether the controller may have written a rule for a patch: name, taint, and the filter's names."""
-    own = patch.filter or DeviceSelector()
+    own = patch.selector
     within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
-    sets = any(is_same_taint(rule.taint, each) for each in taints_of_patch(patch))
+    sets = any(is_same_taint(rule.taint, each) for each in patch.taints)
     return sets and within and is_named_for(patch.meta.name, rule)
 
 

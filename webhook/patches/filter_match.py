@@ -15,12 +15,7 @@ from webhook.inventory.pools import PoolId
 from webhook.inventory.targets import DeviceId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
 from webhook.patches.expansion import has_only_names
-from webhook.patches.filters import (
-    CannotFilterError,
-    CompilesSelectors,
-    tests_of,
-)
-from webhook.patches.kinds import FilterTests, Found
+from webhook.patches.filters import CannotFilterError, CompilesSelectors, FilterTests, Found, tests_of
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
 EXAMPLES_MAX: Final = 3
@@ -130,10 +125,6 @@ class FilterMatch:
         return (
             self.selector.driver in (None, driver) and self.selector.pool in (None, name) and self.tests.concern(driver)
         )
-
-    def concerns_driver(self, driver: str) -> bool:
-        """Return whether it may select devices of a driver."""
-        return self.selector.driver in (None, driver)
 
     # --- what it selects -------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from typing import Final
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import DeviceClassSelectors
 from webhook.inventory.pools import Pool, PoolId, Pools
-from webhook.patches.filters import PlacedTest, SharedSelectors, placed_expressions, tests_of
-from webhook.patches.kinds import FilterTests, each_alone
+from webhook.patches.filters import FilterTests, PlacedTest, SharedSelectors, each_alone, placed_expressions, tests_of
 from webhook.patches.published import published_by_slice
 
 FILTERS_MOST: Final = 1000

@@ -24,18 +24,11 @@ from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.pools import Pool, PoolId, Pools
 from webhook.patches.covering import DeviceNameSet
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
-from webhook.patches.filters import SharedSelectors
-from webhook.patches.kinds import Found, Kinds, OrderedReads, Shape, each_alone
-from webhook.patches.originals import ORIGINALS
+from webhook.patches.filters import Found, Kinds, OrderedReads, Shape, SharedSelectors, each_alone
 from webhook.patches.patching import Origin, by_precedence, taints_of_patch
-from webhook.patches.published import PublishedDevice, published_by_slice
+from webhook.patches.published import ORIGINALS, PublishedDevice, published_by_slice
 
 _NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
-
-
-def origins_of(patch: ResourceSlicePatch) -> list[Origin]:
-    """Return what a patch sets on devices, taints only."""
-    return [Origin("taint", taint.key, taint.effect) for taint in taints_of_patch(patch)]
 
 
 class Contests:
@@ -58,14 +51,14 @@ class Contests:
 
     def enter(self, patch: ResourceSlicePatch) -> None:
         """Add a patch; mark the pools in which it selects devices."""
-        for origin in origins_of(patch):
+        for origin in taints_of_patch(patch):
             self._entrants[origin][patch.meta.name] = patch
             self._ranked.pop(origin, None)
 
     def leave(self, patch: ResourceSlicePatch) -> None:
         """Remove a patch; mark the pools in which it selected devices."""
         name = patch.meta.name
-        for origin in origins_of(patch):
+        for origin in taints_of_patch(patch):
             del self._entrants[origin][name]
             self._ranked.pop(origin, None)
             self._left[origin].pop(name, None)
@@ -115,7 +108,6 @@ class Contests:
         return self._ranked[origin]
 
 
-NO_FILTER: Final = DeviceSelector()
 _NOTHING: Final = Found(NO_DEVICES)
 
 
@@ -146,7 +138,7 @@ class PatchIndex:
         self._classes: dict[str, DeviceClassSelectors] = {}
         self._patches: dict[str, ResourceSlicePatch] = {}
         self._matches: dict[DeviceSelector, FilterMatch] = {}
-        self._contests = Contests()
+        self.contests: Final = Contests()
         self._pools = Pools()
         self._views: dict[PoolId, tuple[ResourceSlice, ...]] = {}
         self._to_read: dict[PoolId, None] = {}
@@ -172,7 +164,7 @@ class PatchIndex:
         """Pools to read, filters to match again, pools to match with a filter, and contests in pools."""
         matches = sum([len(filters) for filters in self._to_match.values()])
         return (
-            len(self._to_read) + len(self._to_rematch) + matches + self._contests.pending + (self._current is not None)
+            len(self._to_read) + len(self._to_rematch) + matches + self.contests.pending + (self._current is not None)
         )
 
     def take_changed(self) -> set[str]:
@@ -187,18 +179,14 @@ class PatchIndex:
 
     def match_of(self, patch: str) -> FilterMatch:
         """Return what the filter of a patch selects. Raises: KeyError."""
-        return self._matches[self._patches[patch].filter or NO_FILTER]
-
-    def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
-        """Do as `Contests.left_of`."""
-        return self._contests.left_of(origin, patch)
+        return self._matches[self._patches[patch].selector]
 
     def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
         """Return whether a taint of a patch counts on a published device that has the names in a selector."""
         known = self._patches.get(patch)
-        if known is None or origin not in origins_of(known):
+        if known is None or origin not in taints_of_patch(known):
             return False
-        match, left = self.match_of(patch), self.left_of(origin, patch)
+        match, left = self.match_of(patch), self.contests.left_of(origin, patch)
         return any(
             not names.isdisjoint(left.get(pool, match.selected_in(pool, self.fleet)))
             for pool, names in self.fleet.named(selector)
@@ -237,16 +225,16 @@ class PatchIndex:
         self._changed.add(name)
         match = self._acquired(new) if new is not None else None
         if old is not None:
-            self._contests.leave(old)
+            self.contests.leave(old)
             self._release(old, keep=match)
             del self._patches[name]
         if new is not None and match is not None:
             self._patches[name] = new
-            self._contests.enter(new)
-            self._contests.mark(origins_of(new), [pool for pool, _ in match.selected(self.fleet)])
+            self.contests.enter(new)
+            self.contests.mark(taints_of_patch(new), [pool for pool, _ in match.selected(self.fleet)])
 
     def _acquired(self, patch: ResourceSlicePatch) -> FilterMatch:
-        selector = patch.filter or NO_FILTER
+        selector = patch.selector
         match = self._matches.get(selector)
         if match is None:
             match = self._matches[selector] = FilterMatch(selector, self._selectors.make())
@@ -256,8 +244,8 @@ class PatchIndex:
         return match
 
     def _release(self, patch: ResourceSlicePatch, keep: FilterMatch | None) -> None:
-        match = self._matches[patch.filter or NO_FILTER]
-        self._contests.mark(origins_of(patch), [pool for pool, _ in match.selected(self.fleet)])
+        match = self._matches[patch.selector]
+        self.contests.mark(taints_of_patch(patch), [pool for pool, _ in match.selected(self.fleet)])
         if match is keep:
             return
         match.patches.discard(patch.meta.name)
@@ -292,8 +280,8 @@ class PatchIndex:
             self._rematch(next(iter(self._to_rematch)))
         elif self._to_match:
             self._match(next(iter(self._to_match)))
-        elif self._contests.pending:
-            self._changed |= self._contests.step(self._selected_in)
+        elif self.contests.pending:
+            self._changed |= self.contests.step(self._selected_in)
         else:
             self._forget_kinds()
             return False
@@ -327,7 +315,7 @@ class PatchIndex:
             return
         self._changed_pools.add(identity)
         for match in self._matches.values():
-            if other_names and match.concerns_driver(identity[0]):
+            if other_names and match.selector.driver in (None, identity[0]):
                 self._changed |= match.patches  # other names make other covers
                 if match.plain:
                     self._mark(match, identity)
@@ -396,7 +384,7 @@ class PatchIndex:
 
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:
-            self._contests.mark(origins_of(self._patches[name]), (pool,))
+            self.contests.mark(taints_of_patch(self._patches[name]), (pool,))
 
 
 def _view(pool: Pool) -> tuple[ResourceSlice, ...]:

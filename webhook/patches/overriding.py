@@ -15,7 +15,8 @@ from msgspec import UNSET, UnsetType
 
 from webhook.api.field import JSON
 from webhook.api.slices import ResourceSlice
-from webhook.patches.originals import (
+from webhook.patches.patching import Origin, PatchedDevice
+from webhook.patches.published import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
@@ -27,14 +28,13 @@ from webhook.patches.originals import (
     kept_in,
     published_settings,
     put,
+    qualified_name,
     rewrites_in,
     same,
     settings_of,
     with_settings,
     written_devices,
 )
-from webhook.patches.patching import Origin, PatchedDevice
-from webhook.patches.published import qualified_name
 
 ORIGINALS_MAX_BYTES: Final = 64 * 1024
 """Of originals of values that are overridden now. What drivers still have of others comes on top, up to as much."""

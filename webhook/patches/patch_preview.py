@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from webhook.inventory.preview import Preview, rows_of
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.expansion import ExpandedRule
-from webhook.patches.patching import EffectiveDevices, Origin, PatchedDevice
+from webhook.patches.patching import EffectiveDevices, Origin, PatchedDevice, origin_of, taints_of_patch
+from webhook.patches.published import PublishedDevice
 
 
 class PatchChange(NamedTuple):
@@ -39,32 +40,24 @@ def patch_changes(effective: EffectiveDevices, patch: ResourceSlicePatch) -> Ite
     origins = [
         *[Origin("attribute", each.name) for each in patch.attributes],
         *[Origin("capacity", each.name) for each in patch.capacity],
-        *dict.fromkeys([Origin("taint", each.key, each.effect) for each in patch.taints]),
+        *taints_of_patch(patch),
     ]
     for address in effective.selected[patch.meta.name]:
         device = effective.devices[address]
         for origin in origins:
             if origin in device.origins:
-                before, after = _before_and_after(device, origin)
+                before, after = _state(device.published, origin), _state(device, origin)
                 yield PatchChange(address, origin, before, after, device.origins[origin])
 
 
-def _before_and_after(
-    device: PatchedDevice, origin: Origin
-) -> tuple[JSON | tuple[DeviceTaint, ...], JSON | tuple[DeviceTaint, ...]]:
-    published = device.published
+def _state(device: PublishedDevice | PatchedDevice, origin: Origin) -> JSON | tuple[DeviceTaint, ...]:
     match origin.kind:
         case "attribute":
-            return published.attributes.get(origin.name), device.attributes.get(origin.name)
+            return device.attributes.get(origin.name)
         case "capacity":
-            return published.capacity.get(origin.name), device.capacity.get(origin.name)
+            return device.capacity.get(origin.name)
         case _:
-            return _taints(published.taints, origin), _taints(device.taints, origin)
-
-
-def _taints(taints: Iterable[DeviceTaint], origin: Origin) -> tuple[DeviceTaint, ...] | None:
-    found = tuple([each for each in taints if (each.key, each.effect) == (origin.name, origin.effect)])
-    return found or None
+            return tuple([each for each in device.taints if origin_of(each) == origin]) or None
 
 
 def patch_preview(

@@ -22,11 +22,11 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
 from webhook.inventory.targets import DeviceId, DeviceNames, Extent
-from webhook.patches.covering import RULES_MAX, covering_selectors
-from webhook.patches.expansion import has_only_names, is_written_for_patch, rules_of_taint
+from webhook.patches.covering import RULES_MAX
+from webhook.patches.expansion import has_only_names, is_written_for_patch, rules_of, selectors_for, selectors_of
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.filters import CannotFilterError
-from webhook.patches.patching import Origin, by_precedence, taints_of_patch
+from webhook.patches.patching import Origin, by_precedence, origin_of, taints_of_patch
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
@@ -85,10 +85,10 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
     ceiling.
     """
-    if _has_unknown_fields(patch):
+    if patch.selector.unknown:
         return PatchReach(nominal_rules(patch))
     rivals = list(_rivals(patch, known, judged, check))
-    if _has_only_names(patch) and not rivals:
+    if has_only_names(patch.selector) and not rivals:
         return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
     wanted = None if among is None else frozenset([each for each, _ in pools.selected(among.driver, among.pool)])
@@ -96,21 +96,20 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         selected = matching.selected(patch, wanted)
     except CannotFilterError as error:
         return PatchReach(unknown=str(error))
+    if selected is None:
+        return PatchReach(unknown=TOO_LONG)
     taken: dict[Origin, dict[PoolId, set[str]]] = {}
-    for rival, shared in rivals if selected is not None else ():
-        theirs = matching.of_rival(rival, selected.keys() if selected is not None else (), unpublished)
+    for rival, shared in rivals:
+        theirs = matching.of_rival(rival, selected.keys(), unpublished)
         if theirs is None:
-            selected = None
-            break
-        sure = judged is None or (_has_only_names(rival) and not any(_rivals(rival, known, None, check)))
+            return PatchReach(unknown=TOO_LONG)
+        sure = judged is None or (has_only_names(rival.selector) and not any(_rivals(rival, known, None, check)))
         held = {} if sure else _standing(rival, stored)
         for origin in shared:
             extent = None if sure else Extent(map(DeviceNames.of, held[origin]))
             for identity, names in theirs.items():
                 some = names if extent is None else [name for name in names if extent.holds(*identity, name)]
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(some)
-    if selected is None:
-        return PatchReach(unknown=TOO_LONG)
     return _reach(patch, pools, selected, taken, unpublished)
 
 
@@ -141,8 +140,8 @@ class _Matching:
 
         Raises: CannotFilterError.
         """
-        selector = patch.filter or DeviceSelector()
-        if not _has_only_names(patch):
+        selector = patch.selector
+        if not has_only_names(patch.selector):
             self._check()
             return self._memo.selected(selector, self._known.classes, self._pools, self._go_on, wanted)
         found = in_steps(self._pools.selected(selector.driver, selector.pool), self._check)
@@ -160,15 +159,15 @@ class _Matching:
 
         It is not applied then.
         """
-        if _has_unknown_fields(rival):
+        if rival.selector.unknown:
             return {}
         try:
             found = self.selected(rival, wanted)
         except CannotFilterError:
             return {}
-        if found is None or not unpublished or not _has_only_names(rival):
+        if found is None or not unpublished or not has_only_names(rival.selector):
             return found
-        named = Extent([DeviceNames.of(rival.filter or DeviceSelector())])
+        named = Extent([DeviceNames.of(rival.selector)])
         every = {identity: set(names) for identity, names in found.items()}
         for driver, pool, device in unpublished:
             if named.holds(driver, pool, device):
@@ -188,33 +187,20 @@ def _reach(
     If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else. If it
     has, those count that a newer generation of their pool does not show yet: the controller goes by the one before.
     """
-    own = (patch.filter or DeviceSelector(),)
-    plain, taints = _has_only_names(patch), taints_of_patch(patch)
+    plain = has_only_names(patch.selector)
     every = tuple([DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)])
-    reached = Extent(map(DeviceNames.of, own))
+    reached = Extent([DeviceNames.of(patch.selector)])
     coming = frozenset[tuple[str, str]]() if plain else pools.incomplete
     gone = [DeviceId(*each) for each in unpublished if reached.holds(*each) and (plain or each[:2] in coming)]
     won: dict[Origin, tuple[DeviceId, ...]] = {}
-    for taint in taints:
-        origin = _origin(taint)
+    for origin in taints_of_patch(patch):
         lost = taken.get(origin, {})
         left, beside = (
             [each for each in some if each.device not in lost.get((each.driver, each.pool), _NOTHING)]
             for some in (every, gone)
         )
         won[origin] = every if len(left) == len(every) and (plain or not beside) else (*left, *beside)
-    singly = not plain and sum(map(len, won.values())) <= RULES_MAX
-    selectors = [own if plain and each is every else _covering(pools, each, singly=singly) for each in won.values()]
-    return PatchReach(_rules(patch, zip(taints, selectors, strict=True)), won)
-
-
-def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tuple[DeviceSelector, ...]:
-    """Return the fewest selectors for those that are published, if not `singly`, and one for each other."""
-    known, others = list[DeviceId](), list[DeviceId]()
-    for each in devices:
-        pool = pools.get((each.driver, each.pool))
-        (others if singly or pool is None or each.device not in pool.devices else known).append(each)
-    return (*covering_selectors(pools, known), *[DeviceSelector(*each) for each in others])
+    return PatchReach(_rules(patch, selectors_of(pools, patch, every, won.values())), won)
 
 
 def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[DeviceTaintRule]) -> bool:
@@ -234,14 +220,13 @@ def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> M
     for rule in stored:
         ours = rule.origin.patch and rule.origin.belongs_to == patch.meta.uid != ""
         if ours and not rule.deleting and is_written_for_patch(rule, patch):
-            found[_origin(rule.taint)].append(rule.selector or DeviceSelector())
+            found[origin_of(rule.taint)].append(rule.selector or DeviceSelector())
     return found
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
     """Make a rule for each taint with the filter as it stands, for where it cannot be evaluated."""
-    selectors = (patch.filter or DeviceSelector(),)
-    return _rules(patch, [(taint, selectors) for taint in taints_of_patch(patch)])
+    return _rules(patch, [(patch.selector,)] * len(taints_of_patch(patch)))
 
 
 def added_rules(
@@ -256,7 +241,7 @@ def added_rules(
     A rule that has the patch's own filter counts as a whole if it is wider than before, as a rule of its own does. Of
     a filter with a class or CEL only the devices count that are new.
     """
-    rates, own = tuple(usual_rates), new.filter or DeviceSelector()
+    rates, own = tuple(usual_rates), new.selector
     found: list[DeviceTaintRule] = []
     for origin, rules in _by_taint(reach.rules).items():
         like = [
@@ -267,14 +252,14 @@ def added_rules(
             continue
         known = Extent([DeviceNames.of(each.selector) for each in like])
         fresh = [address for address in reach.won[origin] if not known.holds(*address)]
-        singly = not _has_only_names(new) and len(fresh) <= RULES_MAX
-        found += [structs.replace(rules[0], selector=each) for each in _covering(pools, fresh, singly=singly)]
+        singly = not has_only_names(new.selector) and len(fresh) <= RULES_MAX
+        found += [structs.replace(rules[0], selector=each) for each in selectors_for(pools, fresh, singly=singly)]
     return tuple(found)
 
 
 def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: Iterable[float]) -> bool:
     """Return whether an update of a patch can only taint less, whatever devices and other patches there are."""
-    if new.priority > old.priority or not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector()):
+    if new.priority > old.priority or not narrower(new.selector, old.selector):
         return False
     rates, were = tuple(usual_rates), [_without_devices(each) for each in nominal_rules(old)]
     acting = [_without_devices(each) for each in nominal_rules(new) if each.effective_effect in EFFECT_RANK]
@@ -298,9 +283,9 @@ def judged_whole(new: ResourceSlicePatch, old: ResourceSlicePatch, known: Iterab
         return False
     if evicts.isdisjoint(_evicting_taints(old)):
         return True
-    if not (_has_only_names(new) and _has_only_names(old)):
+    if not (has_only_names(new.selector) and has_only_names(old.selector)):
         return False
-    moved = not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector())
+    moved = not narrower(new.selector, old.selector)
     return moved and not any(_may_win(other, new) for other in known)
 
 
@@ -323,20 +308,8 @@ def _by_taint(rules: Iterable[DeviceTaintRule]) -> dict[Origin, list[DeviceTaint
     found: dict[Origin, list[DeviceTaintRule]] = {}
     for rule in rules:
         if rule.effective_effect in EFFECT_RANK:
-            found.setdefault(_origin(rule.taint), []).append(rule)
+            found.setdefault(origin_of(rule.taint), []).append(rule)
     return found
-
-
-def _origin(taint: DeviceTaint) -> Origin:
-    return Origin("taint", taint.key, taint.effect)
-
-
-def _has_unknown_fields(patch: ResourceSlicePatch) -> bool:
-    return patch.filter is not None and bool(patch.filter.unknown)
-
-
-def _has_only_names(patch: ResourceSlicePatch) -> bool:
-    return patch.filter is None or has_only_names(patch.filter)
 
 
 def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
@@ -344,20 +317,19 @@ def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
     return (
         other.meta.name != patch.meta.name
         and not other.deleting
-        and may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
+        and may_meet(other.selector, patch.selector)
         and by_precedence([patch, other])[0] is other
     )
 
 
 def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, judged: datetime | None) -> frozenset[Origin]:
     """Return the taints that both set; if they are `judged`, only those that do at least as much in the other."""
-    theirs = {(taint.key, taint.effect): taint for taint in taints_of_patch(other)}
-    both = [(each, theirs.get((each.key, each.effect))) for each in taints_of_patch(patch)]
+    theirs, ours = taints_of_patch(other), taints_of_patch(patch)
     return frozenset(
         [
-            _origin(taint)
-            for taint, rival in both
-            if rival is not None and (judged is None or _does_as_much(other, rival, patch, taint, judged))
+            origin
+            for origin, taint in ours.items()
+            if origin in theirs and (judged is None or _does_as_much(other, theirs[origin], patch, taint, judged))
         ]
     )
 
@@ -381,17 +353,10 @@ def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
     return all(first is None or second is None or first == second for first, second in pairs)
 
 
-def _rules(
-    patch: ResourceSlicePatch, selectors: Iterable[tuple[DeviceTaint, tuple[DeviceSelector, ...]]]
-) -> tuple[DeviceTaintRule, ...]:
-    found = [
-        rule
-        for taint, each in selectors
-        for rule in rules_of_taint(patch.meta.name, taint, each, softened=patch.is_softened(taint))
-    ]
+def _rules(patch: ResourceSlicePatch, selectors: Iterable[tuple[DeviceSelector, ...]]) -> tuple[DeviceTaintRule, ...]:
     return tuple(
         [
             DeviceTaintRule(ObjectMeta(each.name, annotations=each.annotations), each.selector, each.taint)
-            for each in found
+            for each in rules_of(patch, selectors)
         ]
     )

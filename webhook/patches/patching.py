@@ -21,27 +21,16 @@ from webhook.api.slices import DeviceClassSelectors
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, unchecked
 from webhook.inventory.targets import DeviceId
-from webhook.patches.filters import (
-    CannotFilterError,
-    CompilesSelectors,
-    DeviceTest,
-    FailedSelectorError,
-    satisfies,
-    tests_of,
-)
+from webhook.patches.filters import CannotFilterError, CompilesSelectors, DeviceTest, answer_of, tests_of
 from webhook.patches.published import PublishedDevice, published_devices
 
 NULL: Final = "null"
 DEVICES_READ_AT_ONCE: Final = 100
 _YOUNGEST: Final = datetime.max.replace(tzinfo=UTC)
-_NO_FILTER: Final = DeviceSelector()
 
 
 class PatchFault(NamedTuple):
-    """A device that a patch leaves out because a selector failed on it (P-16).
-
-    `where` is the selector: `selector #0`, or `selector #0 of device class gpu`.
-    """
+    """A device that a patch leaves out because a selector failed on it (P-16); `where` as in `PlacedTest`."""
 
     patch: str
     device: DeviceId
@@ -94,9 +83,14 @@ def by_precedence(patches: Iterable[ResourceSlicePatch]) -> list[ResourceSlicePa
     return sorted(patches, key=lambda patch: (-patch.priority, patch.created or _YOUNGEST, patch.meta.name))
 
 
-def taints_of_patch(patch: ResourceSlicePatch) -> tuple[DeviceTaint, ...]:
+def origin_of(taint: DeviceTaint) -> Origin:
+    """Return what a patch sets with a taint."""
+    return Origin("taint", taint.key, taint.effect)
+
+
+def taints_of_patch(patch: ResourceSlicePatch) -> Mapping[Origin, DeviceTaint]:
     """Return its taints, of the same key and effect only the last, as a later entry overwrites (P-22)."""
-    return tuple({(taint.key, taint.effect): taint for taint in patch.taints}.values())
+    return {origin_of(taint): taint for taint in patch.taints}
 
 
 def effective_devices(
@@ -131,7 +125,7 @@ def effective_devices(
     )
 
 
-def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origin, DeviceTaint]]:
+def _settings(patch: ResourceSlicePatch) -> tuple[Mapping[Origin, JSON], Mapping[Origin, DeviceTaint]]:
     """Return what a patch sets: attributes (None removes one) and capacities, and taints."""
     values: dict[Origin, JSON] = {}
     for attribute in patch.attributes:
@@ -140,7 +134,7 @@ def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origi
             values[Origin("attribute", attribute.name)] = None if kind == NULL else {kind: attribute.value}
     for capacity in patch.capacity:
         values[Origin("capacity", capacity.name)] = {"value": capacity.value}
-    return values, {Origin("taint", each.key, each.effect): each for each in taints_of_patch(patch)}
+    return values, taints_of_patch(patch)
 
 
 class _Overlay:
@@ -176,7 +170,7 @@ class _Overlay:
                 attributes[origin.name] = value
             else:  # what else the driver says about a capacity, such as its request policy, stays
                 capacity[origin.name] = {**(capacity.get(origin.name) or {}), **value}
-        kept = [each for each in published.taints if Origin("taint", each.key, each.effect) not in self._taints]
+        kept = [each for each in published.taints if origin_of(each) not in self._taints]
         return PatchedDevice(published, attributes, capacity, (*kept, *self._taints.values()), self._origins)
 
 
@@ -197,18 +191,19 @@ class _Matching:
 
     def devices(self, patch: ResourceSlicePatch) -> Iterator[PublishedDevice]:
         """Yield the devices for which all that the filter names holds (P-2)."""
-        selector = patch.filter or _NO_FILTER
+        selector = patch.selector
         try:
             tests = tests_of(selector, self._classes, self._compile)
         except CannotFilterError as error:
             self.inapplicable[patch.meta.name] = str(error)
             return
         for device in self._named(selector):
-            try:
-                if all(satisfies(device, (test,)) for test in in_steps(tests, self._check, size=1)):
-                    yield device
-            except FailedSelectorError as error:
-                self.faults.append(PatchFault(patch.meta.name, device.address, error.where, error.detail))
+            steps = in_steps(tests, self._check, size=1)
+            answer = next((found for test in steps if (found := answer_of(device, test)) is not True), True)
+            if answer is True:
+                yield device
+            elif answer is not False:
+                self.faults.append(PatchFault(patch.meta.name, device.address, *answer))
 
     def _named(self, selector: DeviceSelector) -> Iterator[PublishedDevice]:
         for identity, pool in self._pools.selected(selector.driver, selector.pool):

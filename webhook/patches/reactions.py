@@ -22,7 +22,7 @@ from msgspec import structs
 
 from webhook.api.rules import ACTING_ANNOTATIONS, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.pools import Check, Pools, ShareUse, in_steps, unchecked
+from webhook.inventory.pools import Pools, ShareUse
 from webhook.inventory.targets import DeviceId
 from webhook.patches.reasons import (
     RETURNS_MAX,
@@ -155,24 +155,22 @@ def react(
     reactions: Sequence[Reaction],
     now: datetime,
     sights: FirstSights,
-    check: Check = unchecked,
 ) -> ReactionPass:
     """Return the rules of reactions as they should be at this time; bring `sights` up to it.
 
     `rules` may be all rules of the cluster. They have to include what the caller has written and its watch has not
-    shown yet; otherwise more than `maxDevices` may come of several passes. `check` is called now and then, and may
-    raise.
+    shown yet; otherwise more than `maxDevices` may come of several passes.
     """
     named = {rule.meta.name: rule for rule in rules}
     noted = [each for rule in named.values() if (each := noted_on(rule)) is not None]
     # One that stays comes first, and a rule for a device that no slice shows neither counts nor is kept.
     noted.sort(key=lambda each: (each.address, named[each.name].deleting, each.number))
-    shown = shown_in(pools, [each.address for each in noted], check)
+    shown = shown_in(pools, [each.address for each in noted])
     known = {each.address: each for each in reversed(noted) if each.address in shown}
-    passing = _Pass(pools, reactions, sights.signals_in(pools, reactions, now, check), now, known)
-    for each in in_steps(reversed(known.values()), check):
+    passing = _Pass(pools, reactions, sights.signals_in(pools, reactions, now), now, known)
+    for each in reversed(known.values()):
         passing.go_on(each)
-    passing.begin(check)
+    passing.begin()
     wanted = [_placed(rule, named) for rule in passing.rules.values()]
     kept = {*[rule.name for rule in wanted], *[each.name for each in passing.left_alone]}
     claimed = {each.name for each in noted}
@@ -285,14 +283,14 @@ class _Pass:
             self._again_in(-overdue)
         return wanted if overdue >= 0 else noted.level
 
-    def begin(self, check: Check) -> None:
+    def begin(self) -> None:
         """Make rules for devices that have none, those whose taints have lasted longest first."""
         fresh = [
             (max(self._overdue(reason.id, signals[reason.id]) for reason in due), address, due)
             for address, signals in self._signals.items()
             if address not in self._noted and (due := self._due(signals, set()))
         ]
-        for _, address, due in in_steps(sorted(fresh, key=lambda each: (-each[0], each[1])), check):
+        for _, address, due in sorted(fresh, key=lambda each: (-each[0], each[1])):
             rule = self._settled(address, [], None, due)
             if rule is not None:
                 self._devices[address.driver] += 1

@@ -17,7 +17,7 @@ from msgspec import structs
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
-from webhook.inventory.pools import Check, Pools, in_steps, unchecked
+from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId, number_of, numbered
 from webhook.policy.limits import REACTION_KEY, ReactionLevel, level_of_rule, reaction_rule_name, written_by_reaction
 from webhook.policy.match import TextSet
@@ -216,9 +216,6 @@ def _read(written: _WrittenReason) -> ReactionReason | None:
 
 # --- signals --------------------------------------------------------------------------------------
 
-_POOLS_BETWEEN_CHECKS: Final = 10
-"""Of a hundred devices each: as many as other loops look at."""
-
 
 class Signal(NamedTuple):
     """A taint that is there now. `since` is when this process first saw it, UTC: its timeAdded may say anything."""
@@ -267,23 +264,20 @@ class FirstSights:
     def __init__(self) -> None:
         self._known: dict[DeviceId, Mapping[_Taint, datetime]] = {}
 
-    def signals_in(
-        self, pools: Pools, reactions: Iterable[Reaction], now: datetime, check: Check = unchecked
-    ) -> Signals:
+    def signals_in(self, pools: Pools, reactions: Iterable[Reaction], now: datetime) -> Signals:
         """Return the taints on published devices that the reactions go by. A new one begins now.
 
         Of several taints of one key on a device the one that was seen first counts. A device that only slices of an
-        older generation show is not forgotten: its pool is being published again. `check` is called now and then, and
-        may raise.
+        older generation show is not forgotten: its pool is being published again.
         """
-        found = _taints_in(pools, reactions, check)
+        found = _taints_in(pools, reactions)
         away = [
             device
             for device in self._known.keys() - found.keys()
             if (pool := pools.get((device.driver, device.pool))) is not None and device.device not in pool.devices
         ]
-        known = {device: self._known[device] for device in shown_in(pools, away, check)}
-        for device, signals in in_steps(found.items(), check):
+        known = {device: self._known[device] for device in shown_in(pools, away)}
+        for device, signals in found.items():
             before = self._known.get(device, {})
             known[device] = {taint: before.get(taint, now) for taints in signals.values() for taint in taints}
         self._known = known
@@ -296,27 +290,25 @@ class FirstSights:
         }
 
 
-def shown_in(pools: Pools, devices: Iterable[DeviceId], check: Check = unchecked) -> set[DeviceId]:
+def shown_in(pools: Pools, devices: Iterable[DeviceId]) -> set[DeviceId]:
     """Return those that slices of their pools list, also slices of a generation that is being replaced."""
     asked = set(devices)
     found: set[DeviceId] = set()
     for driver, name in {(each.driver, each.pool) for each in asked}:
         pool = pools.get((driver, name))
-        for value in in_steps(() if pool is None else pool.own, check):
+        for value in () if pool is None else pool.own:
             found.update([DeviceId(driver, name, device.name) for device in value.devices])
     return found & asked
 
 
-def _taints_in(
-    pools: Pools, reactions: Iterable[Reaction], check: Check
-) -> Mapping[DeviceId, Mapping[ReasonId, Sequence[_Taint]]]:
+def _taints_in(pools: Pools, reactions: Iterable[Reaction]) -> Mapping[DeviceId, Mapping[ReasonId, Sequence[_Taint]]]:
     """Return what the reactions go by. A taint for an unlisted device is for none, and never for its pool."""
     matchers: dict[str, list[SignalMatcher]] = defaultdict(list)
     for reaction in reactions:
         matchers[reaction.driver].append(SignalMatcher(reaction))
     found: dict[DeviceId, Mapping[ReasonId, Sequence[_Taint]]] = {}
     for driver, mine in matchers.items():
-        for (_, name), pool in in_steps(pools.selected(driver, None), check, _POOLS_BETWEEN_CHECKS):
+        for (_, name), pool in pools.selected(driver, None):
             if not pool.tainted:
                 continue
             for device, taints in pool.devices.items():

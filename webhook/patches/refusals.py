@@ -16,29 +16,6 @@ def again_seconds(times: int) -> float:
     return exponential_seconds(times - 1, 1.0, MOST_SECONDS, lambda: 0.0)  # only the leader writes
 
 
-class _Refusal(NamedTuple):
-    version: Hashable
-    times: int
-
-
-class RefusalCounts:
-    """How often each thing was refused in a row as it is now; one that was changed begins with the short waits."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, _Refusal] = {}
-
-    def refused(self, key: str, version: Hashable) -> float:
-        """Count a refusal in this version; return the seconds until it is to be tried again."""
-        known = self._known.get(key)
-        times = known.times + 1 if known is not None and known.version == version else 1
-        self._known[key] = _Refusal(version, times)
-        return again_seconds(times)
-
-    def forget(self, key: str) -> None:
-        """Forget what was accepted, or is gone."""
-        self._known.pop(key, None)
-
-
 class _Attempt(NamedTuple):
     wanted: Hashable
     times: int
@@ -56,10 +33,15 @@ class WriteAttempts:
     def __init__(self) -> None:
         self._known: dict[str, _Attempt] = {}
 
-    def tried(self, name: str, wanted: Hashable, seconds: float, refused: str = "") -> None:
-        """Note the answer to an attempt to give an object what is wanted; `refused` is why not, if it was refused."""
+    def tried(self, name: str, wanted: Hashable, seconds: float, refused: str = "") -> float:
+        """Note the answer to an attempt to give an object what is wanted; return how long the same has to wait.
+
+        `refused` is why not, if it was refused.
+        """
         known = self._current(name, wanted, seconds)
-        self._known[name] = _Attempt(wanted, known.times + 1 if known is not None else 1, seconds, refused)
+        times = 1 if known is None else known.times + 1
+        self._known[name] = _Attempt(wanted, times, seconds, refused)
+        return again_seconds(times)
 
     def left_seconds(self, name: str, wanted: Hashable, seconds: float) -> float:
         """Return how long it has to wait still; zero or less if it may be written."""
@@ -69,6 +51,10 @@ class WriteAttempts:
     def refused(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return which of these were refused the last time, and why."""
         return {name: known.refused for name in names if (known := self._known.get(name)) and known.refused}
+
+    def forget(self, name: str) -> None:
+        """Forget an object that is as it should be, or gone."""
+        self._known.pop(name, None)
 
     def expire(self, seconds: float) -> None:
         """Drop what is no longer tried."""

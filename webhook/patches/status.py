@@ -2,83 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.messages import counted
-from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import Condition, DeviceSelector
-from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import PoolId
 from webhook.patches.covering import Cover, DeviceNameSet, each_of
-from webhook.patches.expansion import ExpandedRule, rules_of_taint
+from webhook.patches.expansion import ExpandedRule, rules_of
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, SelectorFaults
 from webhook.patches.index import PatchIndex
-from webhook.patches.overriding import ORIGINALS_MAX_BYTES, Refusal
-from webhook.patches.patching import Origin, taints_of_patch
+from webhook.patches.patching import taints_of_patch
+from webhook.patches.slice_patches import AppliedAttributes
 from webhook.patches.stored import PatchStatus, StoredPatch
-
-ATTRIBUTES_APPLIED: Final = "AttributesApplied"
-TOO_MANY_ORIGINALS: Final = "TooManyOriginals"
-DEVICE_INVALID: Final = "DeviceInvalid"
-SLICES_PENDING: Final = "SlicesPending"
-EXAMPLES_MAX: Final = 3
-"""Slices that are named."""
-
-
-class AppliedAttributes(NamedTuple):
-    """What the status of a patch says about slices."""
-
-    patched: int = 0
-    """Devices on which it sets an attribute or a capacity."""
-    condition: Condition | None = None
-    """None for a patch that sets none, and where patches are not put into slices."""
-
-
-class PatchInSlices(NamedTuple):
-    """One patch in all slices that are written; slices by name."""
-
-    patched: int = 0
-    invalid: Mapping[str, tuple[Refusal, ...]] = {}
-    """Devices that it would make invalid, by slice."""
-    beyond: tuple[str, ...] = ()
-    """Slices in which the originals do not fit."""
-    pending: tuple[str, ...] = ()
-    """Slices that are still to be written; what it sets there is not in `patched`."""
-
-    def condition(self, problems: Mapping[str, str]) -> Condition:
-        """Make the condition, without time and generation. `problems`: why slices were not written, by name."""
-        reason, parts = "", []
-        if self.beyond:
-            reason = TOO_MANY_ORIGINALS
-            limit = f"the drivers' own values would take more than {ORIGINALS_MAX_BYTES} bytes"
-            parts.append(f"not applied in {counted(len(self.beyond), 'slice')}, where {limit}: {_named(self.beyond)}")
-        if self.invalid:
-            reason = reason or DEVICE_INVALID
-            shown = {name: f"{name} ({each[0].device}: {each[0].reason})" for name, each in self.invalid.items()}
-            devices = sum([len(each) for each in self.invalid.values()])
-            number = counted(devices, "device")
-            where = counted(len(self.invalid), "slice")
-            parts.append(f"not applied to {number} in {where}, which would be invalid: {_named(self.invalid, shown)}")
-        if self.pending:
-            reason = reason or SLICES_PENDING
-            shown = {name: f"{name} ({problems[name]})" for name in self.pending if name in problems}
-            parts.append(f"{counted(len(self.pending), 'slice')} still to be written: {_named(self.pending, shown)}")
-        if reason:
-            return Condition(ATTRIBUTES_APPLIED, "False", reason, "; ".join(parts))
-        return Condition(ATTRIBUTES_APPLIED, "True", ATTRIBUTES_APPLIED, "the slices have what the patch sets")
-
-
-def _named(slices: Collection[str], shown: Mapping[str, str] | None = None) -> str:
-    """Return the first slices, each as it is shown or by its name, and how many more there are."""
-    texts = [(shown or {}).get(name, name) for name in heapq.nsmallest(EXAMPLES_MAX, slices)]
-    more = len(slices) - len(texts)
-    return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
 class Standing(NamedTuple):
@@ -104,52 +43,39 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
     selected = sum([len(names) for _, names in match.selected(index.fleet)])
     if match.unusable:
         return Standing((), 0, 0, 0, (), match.unusable)
-    taints = taints_of_patch(patch)
-    lost = [index.left_of(Origin("taint", taint.key, taint.effect), name) for taint in taints]
+    lost = [index.contests.left_of(origin, name) for origin in taints_of_patch(patch)]
     won = sum([_tainted(index, match, selected, [each]) for each in lost])
-    covers = _Covers(index, match, singly=not match.plain and won <= ceiling)
-    plans: list[tuple[DeviceTaint, Iterable[DeviceSelector]]] = []
+    singly = not match.plain and won <= ceiling
+    # Taints that lose the same have the same; most lose nothing.
+    known: dict[frozenset[tuple[PoolId, DeviceNameSet]], list[Cover]] = {}
+    selectors: list[Iterable[DeviceSelector]] = []
     needed = 0
-    for taint, left in zip(taints, lost, strict=True):
+    for left in lost:
         if match.plain and not left:
-            plans.append((taint, (match.selector,)))
+            selectors.append((match.selector,))
             needed += 1
         else:
-            found = covers.of(left)
-            plans.append((taint, (each for cover in found for each in cover.selectors())))
+            key = frozenset(left.items())
+            if key not in known:
+                known[key] = _covers(index, match, left, singly=singly)
+            found = known[key]
+            selectors.append(each for cover in found for each in cover.selectors())
             needed += sum([cover.needed for cover in found])
-    fits = needed <= ceiling
-    rules = tuple(_rules(patch, plans)) if fits else ()
+    rules = tuple(rules_of(patch, selectors)) if needed <= ceiling else ()
     return Standing(rules, needed, selected, _tainted(index, match, selected, lost), match.faults, "")
 
 
-def _rules(
-    patch: ResourceSlicePatch, plans: Iterable[tuple[DeviceTaint, Iterable[DeviceSelector]]]
-) -> Iterator[ExpandedRule]:
-    for taint, selectors in plans:
-        yield from rules_of_taint(patch.meta.name, taint, selectors, softened=patch.is_softened(taint))
-
-
-class _Covers:
-    """Covers for what a filter selects. Taints that lose the same have the same; most lose nothing."""
-
-    def __init__(self, index: PatchIndex, match: FilterMatch, *, singly: bool) -> None:
-        self._index = index
-        self._match = match
-        self._cover = each_of if singly else index.fleet.cover
-        self._known: dict[frozenset[tuple[PoolId, DeviceNameSet]], list[Cover]] = {}
-
-    def of(self, left: Mapping[PoolId, DeviceNameSet]) -> list[Cover]:
-        """Return the covers by driver; `left` are the pools in which other devices count than the filter selects."""
-        key = frozenset(left.items())
-        if key not in self._known:
-            wanted: dict[str, dict[str, DeviceNameSet]] = defaultdict(dict)
-            for pool, names in self._match.selected(self._index.fleet):
-                own = left.get(pool, names)
-                if own:
-                    wanted[pool[0]][pool[1]] = own
-            self._known[key] = [self._cover(driver, wanted[driver]) for driver in sorted(wanted)]
-        return self._known[key]
+def _covers(
+    index: PatchIndex, match: FilterMatch, left: Mapping[PoolId, DeviceNameSet], *, singly: bool
+) -> list[Cover]:
+    """Return covers by driver for what a filter selects; in the pools of `left` other devices count."""
+    wanted: dict[str, dict[str, DeviceNameSet]] = defaultdict(dict)
+    for (driver, pool), names in match.selected(index.fleet):
+        own = left.get((driver, pool), names)
+        if own:
+            wanted[driver][pool] = own
+    cover = each_of if singly else index.fleet.cover
+    return [cover(driver, wanted[driver]) for driver in sorted(wanted)]
 
 
 def _tainted(index: PatchIndex, match: FilterMatch, selected: int, lost: list[Mapping[PoolId, DeviceNameSet]]) -> int:

@@ -247,14 +247,3 @@ def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
         or known.labels.keys() - {wanted.owner.label} != set()
         or known.controller not in (None, wanted.owner)  # apply would add a second one, which no server takes
     )
-
-
-def kept_over_ceiling(deletes: Iterable[StoredRule], taints: Iterable[DeviceTaint]) -> tuple[StoredRule, ...]:
-    """Return the rules that stay where a patch needs more than it may have: those whose taint the patch still sets.
-
-    To delete them would open all devices of a patch because a few have been added to them.
-    """
-    wanted = {(taint.key, taint.value, taint.effect) for taint in taints}
-    return tuple(
-        [each for each in deletes if (each.rule.taint.key, each.rule.taint.value, each.rule.taint.effect) in wanted]
-    )

@@ -14,7 +14,7 @@ from tests.apiserver.pages.shell import LABELLED
 from tests.builders import make_patch, make_rule, make_slice
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.patches.originals import ORIGINALS
+from webhook.patches.published import ORIGINALS
 
 pytestmark = pytest.mark.whole
 

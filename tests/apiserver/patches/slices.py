@@ -16,7 +16,7 @@ from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.slice_publisher import USER_AGENT
-from webhook.patches.originals import ORIGINALS
+from webhook.patches.published import ORIGINALS
 
 Json = dict[str, Any]
 

@@ -25,7 +25,7 @@ from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.decision import apply_patch
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
-from webhook.patches.originals import ORIGINALS
+from webhook.patches.published import ORIGINALS
 from webhook.patches.slice_patches import SlicePatches
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import DATA, EVICT, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import TaintExtras
 from webhook.inventory.targets import rule_name
-from webhook.patches.status import AppliedAttributes
+from webhook.patches.slice_patches import AppliedAttributes
 from webhook.patches.stored import RuleOwner
 
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'

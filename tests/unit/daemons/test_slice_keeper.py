@@ -14,10 +14,9 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import Condition
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.patches.filters import DeviceSelectors
-from webhook.patches.originals import ORIGINALS, with_settings, written_devices
 from webhook.patches.overriding import arrived, overridden
-from webhook.patches.slice_patches import SlicePatches
-from webhook.patches.status import AppliedAttributes
+from webhook.patches.published import ORIGINALS, with_settings, written_devices
+from webhook.patches.slice_patches import AppliedAttributes, SlicePatches
 from webhook.patches.stored import PatchStatus, StoredPatch
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.inventory.targets import rule_name
-from webhook.patches.status import REASONS, AppliedAttributes
+from webhook.patches.slice_patches import AppliedAttributes
+from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.telemetry.workers import PatchMetrics
 

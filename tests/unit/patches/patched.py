@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
@@ -14,12 +16,12 @@ from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId
 from webhook.patches import published
 from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceTest
-from webhook.patches.originals import written_devices
+from webhook.patches.overriding import Refusal
 from webhook.patches.patching import EffectiveDevices, effective_devices
+from webhook.patches.published import written_devices
+from webhook.patches.slice_patches import SlicePatches, slice_work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pytest
 
     from webhook.api.taints import DeviceTaint
@@ -124,3 +126,24 @@ def effective(
 
 def at(device: str, pool: str = "node-0", driver: str = DRIVER) -> DeviceId:
     return DeviceId(driver, pool, device)
+
+
+class Together(NamedTuple):
+    """The work on several slices: those to touch in order, what is refused by slice, and devices by patch."""
+
+    touch: tuple[str, ...] = ()
+    refused: Mapping[str, tuple[Refusal, ...]] = {}
+    patched: Mapping[str, int] = {}
+
+
+def work_on(slices: Iterable[ResourceSlice], patches: SlicePatches, faults_of: Callable[[Any], Any]) -> Together:
+    """`faults_of` is asked for each slice; all patches are counted."""
+    works = {each.meta.name: slice_work(each, patches, by_number, faults_of(each)) for each in slices}
+    patched = Counter(dict.fromkeys(patches.ranking, 0))
+    for each in works.values():
+        patched.update(each.patched)
+    return Together(
+        tuple(sorted(name for name, each in works.items() if each.touch)),
+        {name: each.refused for name, each in sorted(works.items()) if each.refused},
+        dict(patched),
+    )

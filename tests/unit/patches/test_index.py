@@ -17,12 +17,10 @@ from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.pools import Pool
 from webhook.patches.filter_match import FilterMatch, Fleet
-from webhook.patches.filters import SharedSelectors
-from webhook.patches.index import Contests, PatchIndex, origins_of
-from webhook.patches.kinds import each_alone
-from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
-from webhook.patches.patching import Origin
-from webhook.patches.published import published_devices
+from webhook.patches.filters import SharedSelectors, each_alone
+from webhook.patches.index import Contests, PatchIndex
+from webhook.patches.patching import Origin, taints_of_patch
+from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of, published_devices
 from webhook.patches.status import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
@@ -404,26 +402,26 @@ def test_lone_patch_is_no_contest() -> None:
     contests, pool = Contests(), ("d", "p")
     one, other = LOW, HIGH
     contests.enter(one)
-    contests.mark(origins_of(one), [pool])
+    contests.mark(taints_of_patch(one), [pool])
     assert contests.pending == 0
     contests.enter(other)
-    contests.mark(origins_of(one), [pool])
+    contests.mark(taints_of_patch(one), [pool])
     assert contests.pending == 1
     selected = {"low": frozenset("ab"), "high": frozenset("b")}
     assert contests.step(lambda name, _: selected[name]) == {"low"}
     origin = Origin("taint", "k", "NoSchedule")
     assert contests.left_of(origin, "low") == {pool: frozenset("a")}
     assert contests.left_of(origin, "high") == {}
-    contests.mark(origins_of(one), [pool])
+    contests.mark(taints_of_patch(one), [pool])
     assert contests.step(lambda name, _: selected[name]) == set(), "it is as it was"
     contests.leave(other)
-    contests.mark(origins_of(other), [pool])
+    contests.mark(taints_of_patch(other), [pool])
     assert contests.step(lambda name, _: selected[name]) == {"low"}
     assert contests.left_of(origin, "low") == {}
-    contests.mark(origins_of(one), [pool])
+    contests.mark(taints_of_patch(one), [pool])
     assert contests.pending == 0
     contests.enter(other)
-    contests.mark(origins_of(one), [pool])
+    contests.mark(taints_of_patch(one), [pool])
     contests.leave(one)
     contests.leave(other)
     assert contests.step(lambda name, _: selected[name]) == set(), "both have left meanwhile"
@@ -434,7 +432,7 @@ def test_what_patches_before_it_take_together_is_lost_to_the_last() -> None:
     middle = patch_of("middle", priority=0, created=CREATED.replace(year=2020), taints=[TAINT])
     for patch in (LOW, middle, HIGH):
         contests.enter(patch)
-    contests.mark(origins_of(middle), [pool])
+    contests.mark(taints_of_patch(middle), [pool])
     selected = {"low": frozenset("abc"), "middle": frozenset("b"), "high": frozenset("c")}
     assert contests.step(lambda name, _: selected[name]) == {"low"}
     assert contests.left_of(Origin("taint", "k", "NoSchedule"), "low") == {pool: frozenset("a")}

@@ -11,10 +11,9 @@ from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slic
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors.selector import Selector, compile_selector
 from webhook.inventory.pools import Pool
-from webhook.patches import kinds
-from webhook.patches.filters import DeviceSelectors, DeviceTest, SharedSelectors
+from webhook.patches import filters
+from webhook.patches.filters import DeviceSelectors, DeviceTest, Kinds, SharedSelectors
 from webhook.patches.index import PatchIndex
-from webhook.patches.kinds import Kinds
 from webhook.patches.published import published_devices
 from webhook.patches.status import standing_of
 
@@ -35,7 +34,7 @@ class Counting(SharedSelectors):
         self.asked = 0
 
     def make(self) -> Any:
-        compiles = DeviceSelectors(seen=self._seen)
+        compiles = DeviceSelectors(shared=self)
 
         def compiled(expression: str) -> DeviceTest:
             test = compiles(expression)
@@ -60,13 +59,13 @@ def _slice(*attributes: dict[str, Any], pool: str = "p", generation: int = 1) ->
     return slice_of(*named, pool=pool, name=f"s-{pool}", generation=generation)
 
 
-def shape(found: Kinds, reads: Any, entries: dict[str, PublishedDevice]) -> kinds.Shape:
+def shape(found: Kinds, reads: Any, entries: dict[str, PublishedDevice]) -> filters.Shape:
     finding = found.shape_of(reads, entries)
     while True:
         try:
             next(finding)
         except StopIteration as end:
-            value: kinds.Shape = end.value
+            value: filters.Shape = end.value
             return value
 
 
@@ -163,12 +162,12 @@ def test_pools_that_are_alike_share_a_shape() -> None:
 
 @pytest.mark.parametrize("bound", ["KINDS_MOST", "READS_MOST"])
 def test_devices_are_asked_one_by_one_when_enough_is_remembered(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, bound, 1)
+    monkeypatch.setattr(filters, bound, 1)
     found, entries = Kinds(SharedSelectors()), devices({"n": {"int": 1}}, {"n": {"int": 2}})
     assert shape(found, (), entries).number is not None
-    assert shape(found, (N,), entries) == kinds.each_alone(entries)
+    assert shape(found, (N,), entries) == filters.each_alone(entries)
     found.forget()
-    assert shape(found, None, entries) == kinds.each_alone(entries)
+    assert shape(found, None, entries) == filters.each_alone(entries)
 
 
 def test_one_device_of_each_kind_is_asked_once() -> None:
@@ -184,7 +183,7 @@ def test_one_device_of_each_kind_is_asked_once() -> None:
 def test_only_so_much_is_remembered(bounds: list[str], asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With either memory a kind is asked once, here in the first pool; with none, in each."""
     for each in bounds:
-        monkeypatch.setattr(kinds, each, 0)
+        monkeypatch.setattr(filters, each, 0)
     selectors = Counting()
     index = fleet(selectors, f"{OWN}.n > 0")
     assert selectors.asked == asked

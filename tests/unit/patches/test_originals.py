@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.patches.patched import slice_of
-from webhook.patches.originals import (
+from webhook.patches.published import (
     ATTRIBUTES,
     CAPACITY,
     Overridden,

@@ -10,7 +10,18 @@ from msgspec import structs
 from tests.unit.inventory.values import taint
 from tests.unit.patches.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.patches.originals import (
+from webhook.patches.overriding import (
+    ORIGINALS_MAX_BYTES,
+    Override,
+    Refusal,
+    Rewritten,
+    arrived,
+    changed_settings,
+    overridden,
+    overrides_of,
+)
+from webhook.patches.patching import Origin
+from webhook.patches.published import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
@@ -23,17 +34,6 @@ from webhook.patches.originals import (
     with_settings,
     written_devices,
 )
-from webhook.patches.overriding import (
-    ORIGINALS_MAX_BYTES,
-    Override,
-    Refusal,
-    Rewritten,
-    arrived,
-    changed_settings,
-    overridden,
-    overrides_of,
-)
-from webhook.patches.patching import Origin
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice

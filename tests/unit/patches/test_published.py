@@ -13,9 +13,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
 from webhook.api.slices import DeviceClassSelectors, decode_device_class
 from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceSelectors, SharedSelectors
-from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.patching import effective_devices
-from webhook.patches.published import PublishedDevice, published_devices
+from webhook.patches.published import ORIGINALS, Overridden, PublishedDevice, Setting, annotation_of, published_devices
 
 
 def published(*slices: Any) -> list[PublishedDevice]:

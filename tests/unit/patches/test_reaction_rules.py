@@ -25,8 +25,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.inventory.targets import DeviceId
-from webhook.patches.reactions import react
-from webhook.patches.reasons import FirstSights, ReactionReason, ReactionRule, ReasonId, noted_on
+from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId, noted_on
 from webhook.policy.limits import REACTION_KEY, ReactionLevel, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
@@ -331,26 +330,6 @@ def test_a_rule_whose_reasons_cannot_be_read_stays_while_its_pool_is_not_complet
     assert result.outcomes[0].devices == 1
     cluster.publish(WELL)
     assert cluster.look().delete == (rule.name,)
-
-
-def test_a_check_is_called_and_may_stop_the_pass() -> None:
-    class Stop(Exception):  # noqa: N818 -- it is no error
-        pass
-
-    def stop() -> None:
-        raise Stop
-
-    cluster = Cluster(SICK)
-    with pytest.raises(Stop):
-        react(cluster.pools, (), cluster.reactions, NOW, FirstSights(), stop)
-
-
-@pytest.mark.parametrize(("pools", "calls"), [(0, 0), (10, 1), (11, 2)])
-def test_a_check_is_called_between_pools(pools: int, calls: int) -> None:
-    called: list[None] = []
-    cluster = Cluster(*[make_slice({"gpu-0": ()}, pool=f"node-{number}") for number in range(pools)])
-    react(cluster.pools, (), cluster.reactions, NOW, FirstSights(), lambda: called.append(None))
-    assert len(called) == calls
 
 
 def test_noted_rule_is_the_one_that_was_written() -> None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from webhook.patches.refusals import MOST_SECONDS, RefusalCounts, WriteAttempts, again_seconds
+from webhook.patches.refusals import MOST_SECONDS, WriteAttempts, again_seconds
 
 
 def test_waits_double_and_end_at_a_minute() -> None:
     assert [again_seconds(times) for times in range(1, 10)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_refusals_are_counted_until_the_thing_changes_or_is_accepted() -> None:
-    counts = RefusalCounts()
-    assert [counts.refused("a", 1), counts.refused("a", 1), counts.refused("b", 1)] == [1, 2, 1]
-    assert [counts.refused("a", 2), counts.refused("a", 2)] == [1, 2]
-    counts.forget("a")
-    counts.forget("never refused")
-    assert counts.refused("a", 2) == 1
+def test_attempts_are_counted_until_the_thing_changes_or_is_accepted() -> None:
+    attempts = WriteAttempts()
+
+    def wait(name: str, version: int) -> float:
+        return attempts.tried(name, version, 0.0, "no")
+
+    assert [wait("a", 1), wait("a", 1), wait("b", 1)] == [1, 2, 1]
+    assert [wait("a", 2), wait("a", 2)] == [1, 2]
+    attempts.forget("a")
+    attempts.forget("never refused")
+    assert wait("a", 2) == 1
 
 
 def test_the_same_again_has_to_wait_and_anything_else_does_not() -> None:

@@ -10,9 +10,7 @@ from msgspec import structs
 
 from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slice_of
 from webhook.patches.overriding import Refusal
-from webhook.patches.slice_ledger import SliceLedger
-from webhook.patches.slice_patches import SliceWork
-from webhook.patches.status import PatchInSlices
+from webhook.patches.slice_patches import PatchInSlices, SliceLedger, SliceWork
 
 N: Final = f"{DRIVER}/n"
 OTHER: Final = "other.example.com"
@@ -45,8 +43,7 @@ def taken(found: SliceLedger) -> list[str]:
 
 
 def worked(found: SliceLedger, name: str, *refused: Refusal, touch: bool = False, **patched: int) -> None:
-    work = SliceWork((name,) if touch else (), {name: refused} if refused else {}, patched)
-    found.put(SLICES[name], work)
+    found.put(SLICES[name], SliceWork(touch, refused, {patch: number for patch, number in patched.items() if number}))
 
 
 def test_slices_are_taken_a_few_at_a_time_and_each_once() -> None:

@@ -9,12 +9,12 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.values import taint
-from tests.unit.patches.patched import CREATED, DRIVER, by_number, class_of, patch_of, slice_of
+from tests.unit.patches.patched import CREATED, DRIVER, Together, by_number, class_of, patch_of, slice_of, work_on
 from webhook.api.meta import ObjectMeta
-from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.overriding import Override, Refusal, arrived
 from webhook.patches.patching import Origin
-from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
+from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.slice_patches import SlicePatches
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
@@ -110,9 +110,9 @@ def stored(name: str, value: Any = None, kept: Overridden | None = None) -> Reso
     return structs.replace(slice_of(device), meta=ObjectMeta(name, annotations=annotations))
 
 
-def work(slices: list[ResourceSlice], *patches: ResourceSlicePatch, faults: Any = (), **known: bool) -> SliceWork:
+def work(slices: list[ResourceSlice], *patches: ResourceSlicePatch, faults: Any = (), **known: bool) -> Together:
     found = structs.replace(SlicePatches.of(patches, {}), **known)
-    return slice_work(slices, found, by_number, lambda _: lambda _: faults)
+    return work_on(slices, found, lambda _: lambda _: faults)
 
 
 SETS = patch_of("sets", attributes={N: 7})
@@ -126,18 +126,18 @@ def test_slices_that_are_not_as_patches_say_are_touched() -> None:
         stored("driver-s-own", SEVEN),
         stored("sent-while-down", ONE, Overridden(ONE, SEVEN, SEVEN)),
     ]
-    expected = SliceWork(("a-other-value", "sent-while-down", "z-new"), {}, {"sets": 5})
+    expected = Together(("a-other-value", "sent-while-down", "z-new"), {}, {"sets": 5})
     assert work(slices, SETS) == expected
 
 
 def test_without_patches_only_what_is_left_of_them_is_looked_at() -> None:
     slices = [stored("plain", ONE), stored("left", SEVEN, Overridden(ONE, SEVEN)), stored("gone", ONE)]
-    assert work(slices) == SliceWork(("left",), {}, {})
+    assert work(slices) == Together(("left",), {}, {})
 
 
 def test_nothing_is_touched_while_patches_are_not_known() -> None:
     slices = [stored("left", SEVEN, Overridden(ONE, SEVEN))]
-    assert work(slices, known=False) == SliceWork((), {}, {})
+    assert work(slices, known=False) == Together((), {}, {})
 
 
 def test_tombstones_stay_and_what_earlier_versions_kept_for_retries_goes() -> None:
@@ -146,7 +146,7 @@ def test_tombstones_stay_and_what_earlier_versions_kept_for_retries_goes() -> No
         stored("tombstone", ONE, Overridden(ONE, sent=SEVEN)),
         structs.replace(stored("old", ONE), meta=ObjectMeta("old", annotations={ORIGINALS: old})),
     ]
-    assert work(slices) == SliceWork(("old",), {}, {})
+    assert work(slices) == Together(("old",), {}, {})
 
 
 def test_annotation_that_a_hand_has_changed_is_written_again() -> None:
@@ -156,14 +156,13 @@ def test_annotation_that_a_hand_has_changed_is_written_again() -> None:
 
 def test_refused_patch_is_no_reason_to_touch() -> None:
     slices = [stored("b", ONE), stored("a", ONE)]
-    found = slice_work(
+    found = work_on(
         slices,
         SlicePatches.of([SETS], {}),
-        by_number,
         lambda value: lambda device: [value.meta.name] if device["attributes"]["n"] == SEVEN else [],
     )
     refused = {name: (Refusal("sets", "gpu-0", name),) for name in ("a", "b")}
-    assert found == SliceWork((), refused, {"sets": 0})
+    assert found == Together((), refused, {"sets": 0})
     assert list(found.refused) == ["a", "b"]
 
 
@@ -184,12 +183,3 @@ def test_patch_that_is_refused_on_a_whole_slice_counts_no_device_of_it() -> None
     found = work([slice_of(*devices, name="large"), stored("small", ONE)], removes)
     assert (list(found.refused), found.touch, found.patched) == (["large"], (), {"removes": 1})
     assert [each.device for each in found.refused["large"]] == [None]
-
-
-def test_long_work_asks_whether_to_go_on() -> None:
-    def check() -> None:
-        raise TimeoutError
-
-    slices = [stored(f"s{number}", ONE) for number in range(5000)]
-    with pytest.raises(TimeoutError):
-        slice_work(slices, SlicePatches(), by_number, lambda _: lambda _: (), check)

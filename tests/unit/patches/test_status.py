@@ -12,9 +12,10 @@ from tests.unit.patches.fake_cluster import NOW, START
 from tests.unit.patches.patched import DRIVER, by_number, patch_of
 from webhook.api.rules import Condition, DeviceSelector
 from webhook.patches.filter_match import FaultNotes, FilterMatch, summed_faults
-from webhook.patches.kinds import Found
+from webhook.patches.filters import Found
 from webhook.patches.overriding import Refusal
-from webhook.patches.status import AppliedAttributes, ExpansionOutcome, PatchInSlices, Standing, reason_of, status_of
+from webhook.patches.slice_patches import AppliedAttributes, PatchInSlices
+from webhook.patches.status import ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import PatchStatus, StoredPatch
 
 STORED: Final = StoredPatch(patch_of("one"), 7)

@@ -24,8 +24,9 @@ from webhook.api.rules import (
 )
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.targets import rule_name
+from webhook.patches.book import limited
 from webhook.patches.expansion import ExpandedRule
-from webhook.patches.stored import RuleOwner, RuleWrites, StoredRule, kept_over_ceiling, own_labels, writes_for
+from webhook.patches.stored import RuleOwner, RuleWrites, StoredRule, own_labels, writes_for
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 999_999, tzinfo=UTC)
 WHOLE: Final = NOW.replace(microsecond=0)
@@ -217,8 +218,9 @@ def test_over_the_ceiling_those_stay_whose_taint_is_still_set() -> None:
         stored("c", taint=structs.replace(TAINT, key="l")),
         stored("d", taint=structs.replace(TAINT, effect="None")),
     )
-    assert kept_over_ceiling([same, other_value, other_key, other_effect], [TAINT]) == (same,)
-    assert kept_over_ceiling([same], []) == ()
+    writes = RuleWrites((), (same, other_value, other_key, other_effect))
+    assert limited(writes, [TAINT], 3, ceiling=2).deletes == (other_value, other_key, other_effect)
+    assert limited(writes, [], 3, ceiling=2) == limited(writes, [TAINT], 2, ceiling=2) == writes
 
 
 def test_labels_of_others_are_none_of_ours() -> None:

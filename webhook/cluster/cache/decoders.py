@@ -42,7 +42,7 @@ from webhook.cluster.cache.listwatch import (
     object_meta,
     owner_of,
 )
-from webhook.patches.originals import ORIGINALS
+from webhook.patches.published import ORIGINALS
 
 _NOTHING: Final = msgspec.Raw()
 

@@ -33,8 +33,7 @@ from webhook.cluster.client.errors import NotFound
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.pools import Pool
 from webhook.inventory.state import Inventory, Sight
-from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
-from webhook.patches.published import published_devices
+from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of, published_devices
 from webhook.patches.slice_patches import SlicePatches
 from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch, StoredRule
 
