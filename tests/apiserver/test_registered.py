@@ -62,7 +62,7 @@ def test_registered_webhook_gives_users_what_was_compared(plane_with_webhook: Co
         case = creation(rng, *rng.choice(ROWS), NEWEST)
         reply = send(plane.client, case)
         ours = validate(request_of(case, None), AdmissionContext(now=NOW))
-        of_documents = {(error.field, error.type.value) for error in ours.errors if error.documented}
+        of_documents = {(each.error.field, each.error.type.value) for each in ours.findings if each.documented}
         told = {(cause.field, cause.reason) for cause in reply.causes} if reply.code == 422 else set()
         if "denied the request" in reply.message:
             by_us.append(case)
