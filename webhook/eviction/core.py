@@ -71,7 +71,10 @@ class Core:
             group_of=ceilings.group_of,
             exceeded=ceilings.exceeded,
         )
-        moment = Moment(deps.clock.now(), seconds())
+
+        def moment() -> Moment:
+            return Moment(deps.clock.now(), seconds())
+
         return cls(
             deps=deps,
             scope=scope,
@@ -80,9 +83,9 @@ class Core:
             affected=affected,
             ledger=ledger,
             view=view,
-            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all),
+            room=Room(view, ledger, moment(), budgets=deps.budgets, profiles=deps.profiles().all),
             ceilings=ceilings,
-            breaker=Breaker(deps.inventory, evictions, deps.clock, deps.breaker),
+            breaker=Breaker(deps.inventory, evictions, moment, deps.breaker),
             rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
             recorder=EvictionRecorder(deps),
             announcements=announcements,

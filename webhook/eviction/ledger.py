@@ -31,7 +31,7 @@ from webhook.api.pods import Pod
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.ports import BudgetLimit
 from webhook.eviction.profiles import Profile
-from webhook.flowcontrol.rates import Clock, TokenBucket
+from webhook.flowcontrol.rates import TokenBucket
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, EvictionProfile
@@ -73,21 +73,6 @@ class View:
         """Return the pod of this `namespace/name`; None if it is gone, also if another one has its name now."""
         found = self.inventory.pods.get(key)
         return None if found is None or found.meta.uid != uid else found
-
-
-class FrozenClock(Clock):
-    """Stands at one moment."""
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        return self._moment.now
-
-    def seconds(self) -> float:
-        """Return the monotonic seconds."""
-        return self._moment.seconds
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -263,6 +248,6 @@ class Ledger:
     @classmethod
     def restored(cls, view: View, breaker: BreakerSettings, moment: Moment) -> Ledger:
         """Return what the cluster shows a new leader: tripped drivers, and pods that went within the last minute."""
-        storms = Breaker(view.inventory, view.evictions, FrozenClock(moment), lambda: breaker)
+        storms = Breaker(view.inventory, view.evictions, lambda: moment, lambda: breaker)
         storms.start()
         return cls(tripped=storms.tripped, departures=departures_of(view, moment))
