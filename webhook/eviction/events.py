@@ -310,10 +310,7 @@ def _is_planned(made: EvictionPlan, pod: Pod) -> bool:
 def _when(made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> str:
     """Return when the pod is to be evicted, in a clause."""
     if wait.reason is StepReason.WINDOW:
-        unit = made.units.get(each.uid)
-        members = (each,) if unit is None else unit.members
-        profiles = {other.profile.position: other.profile.settings for other in members}
-        opening = opening_text(profiles.values(), now)
+        opening = opening_text(made.members_of(each), now)
         return f"in the window that opens at {opening}" if opening else "when a window opens"
     if StepReason.COMPLETING in (wait.reason, wait.cause) and wait.until is not None:
         end = format_time(wait.until)
@@ -326,5 +323,4 @@ def _when(made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> str:
 
 
 def _at(made: EvictionPlan, each: Going) -> str:
-    unit = made.units.get(each.uid)
-    return f"at {format_time(each.due if unit is None else unit.due)}"
+    return f"at {format_time(made.due_of(each))}"

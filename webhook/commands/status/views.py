@@ -384,10 +384,7 @@ class WorkerView:
     def _put_off(self, pod: Pod, wait: Wait) -> WaitsFor:
         """Return what a pod waits for that waits for a window, its end, the end of a hold, or another of its unit."""
         if wait.reason is StepReason.WINDOW:
-            unit = self._plan.units.get(pod.meta.uid)
-            members = unit.members if unit is not None else (self._plan.going[pod.meta.uid],)
-            profiles = {each.profile.position: each.profile.settings for each in members}
-            opening = opening_text(profiles.values(), self._settings.now)
+            opening = opening_text(self._plan.members_of(self._plan.going[pod.meta.uid]), self._settings.now)
             return WaitsFor(WaitKind.WINDOW, f"a window, which opens at {opening}" if opening else "a window")
         if wait.reason is StepReason.COMPLETING:
             return WaitsFor(WaitKind.COMPLETION, f"its end{_until(wait)}")
