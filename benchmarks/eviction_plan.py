@@ -33,7 +33,7 @@ from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.plan import planning
 from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, WorkerSettings
-from webhook.eviction.profiles import Grouping, Profiles
+from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
@@ -357,7 +357,6 @@ def view_of(inventory: Inventory) -> View:
         evictions=evictions,
         hit=evictions.hits(),
         profile_of=lambda pod: profiles.of(pod, None),
-        gang_of=Grouping(inventory, lambda pod: profiles.of(pod, None)).gang_of,
         hold_of=lambda _: None,
         group_of=str,
         exceeded=lambda *_: "",

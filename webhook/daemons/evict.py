@@ -32,6 +32,7 @@ from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_s
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.expiry import StaleReporter
+from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
     LAST_POLICY_ANNOTATION,
@@ -44,7 +45,7 @@ from webhook.eviction.modes import (
     refusal,
 )
 from webhook.eviction.ports import Ceiling, Dependencies
-from webhook.eviction.profiles import Profile, Profiles, classes_of
+from webhook.eviction.profiles import Profile
 from webhook.flowcontrol.rates import Backoff
 from webhook.policy.decide import BUILTIN_JUDGE, PolicyState
 from webhook.policy.limits import protected_among
@@ -100,7 +101,7 @@ class Worker(Leading):
         self._namespaces = NamespaceCache(cluster, random=chance, on_change=on_namespace)
         self._in_tree_writes = InTreeWrites(cluster, self._rules, random=chance)
         self._patches = PatchWatch(cluster, self._then(Controller.observe_patch), random=chance)
-        self._profiles = Profiles(self._policy.eviction)
+        self._pods = self._profiled()
         self._usable = asyncio.Event()
         """Set while a policy is loaded, so that evictions may run."""
         self._logged_problem = ""
@@ -236,7 +237,7 @@ class Worker(Leading):
             namespaces=self._namespaces,
             clock=self._clock,
             metrics=self._eviction_metrics,
-            profiles=lambda: self._profiles,
+            profiles=lambda: self._pods.profiles,
             profile_of=self._profile_of,
             random=chance,
             leads=self._leads,
@@ -306,9 +307,11 @@ class Worker(Leading):
         return protected_among(self._policy.impact.protected_namespaces, namespaces, self._namespaces.facts_of)
 
     def _profile_of(self, pod: Pod) -> Profile:
-        profiles = self._profiles
-        classes = classes_of(self._cache.inventory, pod) if profiles.ask_for_classes else ()
-        return profiles.of(pod, self._namespaces.facts_of(pod.meta.namespace), classes)
+        return self._pods.profile_of(pod)
+
+    def _profiled(self) -> ProfiledPods:
+        """Return the pods as the profiles of the policy in use see them."""
+        return ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -333,7 +336,7 @@ class Worker(Leading):
                 log.info("policy loaded: evictions may resume", extra={"policyHash": new.active.policy.hash})
         self._logged_problem = problem
         if new.active is not old.active:
-            self._profiles = Profiles(new.active.policy.eviction)
+            self._pods = self._profiled()
             if self._controller is not None:
                 self._controller.replan_all()
 

@@ -210,7 +210,7 @@ class Controller:
         core.ceilings.lift_all()
         self.planner.follow_ceilings()
         core.breaker.refresh()
-        profiles = self._deps.profiles().all
+        profiles = self._deps.profiles()
         self.planner.epoch += 1
         self.upkeep.follow_profiles(core.room.profiles, profiles)
         core.room.profiles = profiles

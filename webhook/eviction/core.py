@@ -16,7 +16,6 @@ from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.pod_plan import EvictionPlan
 from webhook.eviction.ports import Dependencies
-from webhook.eviction.profiles import Grouping
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.inventory.evictions import Evictions
@@ -66,7 +65,6 @@ class Core:
             evictions=evictions,
             hit=affected.hit,
             profile_of=deps.profile_of,
-            gang_of=Grouping(deps.inventory, deps.profile_of).gang_of,
             hold_of=deps.namespaces.hold_of,
             group_of=ceilings.group_of,
             exceeded=ceilings.exceeded,
@@ -83,7 +81,7 @@ class Core:
             affected=affected,
             ledger=ledger,
             view=view,
-            room=Room(view, ledger, moment(), budgets=deps.budgets, profiles=deps.profiles().all),
+            room=Room(view, ledger, moment(), budgets=deps.budgets, profiles=deps.profiles()),
             ceilings=ceilings,
             breaker=Breaker(deps.inventory, evictions, moment, deps.breaker),
             rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),

@@ -30,7 +30,7 @@ from msgspec import structs
 from webhook.api.pods import Pod
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.ports import BudgetLimit
-from webhook.eviction.profiles import Profile
+from webhook.eviction.profiles import Profile, gang_text
 from webhook.flowcontrol.rates import TokenBucket
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
 from webhook.inventory.state import Inventory
@@ -57,8 +57,6 @@ class View:
     hit: Mapping[str, Eviction]
     """The pods that a taint evicts, sooner or later."""
     profile_of: Callable[[Pod], Profile]
-    gang_of: Callable[[Pod, Profile], str]
-    """Identifies the gang of a pod; empty if it has none."""
     hold_of: Callable[[str], str | None]
     """The text of `/hold` on a namespace, None without one."""
     group_of: Callable[[str], str]
@@ -68,6 +66,10 @@ class View:
 
     The last argument are the rules that hit pods, of all groups.
     """
+
+    def gang_of(self, pod: Pod, profile: Profile) -> str:
+        """Return what identifies the gang of a pod; empty if it has none."""
+        return gang_text(self.inventory, pod, profile)
 
     def pod(self, key: str, uid: str) -> Pod | None:
         """Return the pod of this `namespace/name`; None if it is gone, also if another one has its name now."""

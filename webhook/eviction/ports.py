@@ -21,7 +21,7 @@ from webhook.flowcontrol.rates import Rate
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.eviction.profiles import Profile, Profiles
+    from webhook.eviction.profiles import Profile
     from webhook.flowcontrol.rates import Clock
     from webhook.inventory.state import Inventory
     from webhook.policy.model import BreakerSettings, Pause
@@ -358,8 +358,8 @@ class Dependencies:
     namespaces: NamespaceHolds
     clock: Clock
     metrics: EvictionMetrics
-    profiles: Callable[[], Profiles]
-    """Called at each use, because the policy may change."""
+    profiles: Callable[[], Sequence[Profile]]
+    """By their position in the policy; called at each use, because that may change."""
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
     leads: Callable[[], bool]

@@ -237,7 +237,7 @@ class WaitingPods:
 
     def _opened(self) -> Mapping[int, float]:
         """Return when the windows of each profile opened that are open now, as a timestamp; 0: always open."""
-        now, profiles = self._core.deps.clock.now(), self._core.deps.profiles().all
+        now, profiles = self._core.deps.clock.now(), self._core.deps.profiles()
         since = {each.position: state_of(each.settings.windows, now).since for each in profiles}
         found = {position: 0.0 if time is None else time.timestamp() for position, time in since.items()}
         return defaultdict(float, found)

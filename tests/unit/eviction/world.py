@@ -278,7 +278,7 @@ class World:
             namespaces=self,
             clock=self.clock,
             metrics=EvictionMetrics(self.registry, in_tree_names=mode is Mode.REPLACEMENT),
-            profiles=lambda: self.profiles,
+            profiles=lambda: self.profiles.all,
             profile_of=lambda pod: self.profiles.of(pod, self.namespaces.get(pod.meta.namespace)),
             random=lambda: 0.0,
             leads=lambda: self.leads,

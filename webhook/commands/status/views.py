@@ -38,7 +38,7 @@ from webhook.eviction.pod_plan import (
     together_with,
 )
 from webhook.eviction.ports import BudgetLimit, Limit, NamespaceLimit, OverallLimit, OwnerLimit
-from webhook.eviction.profiles import Grouping, max_unavailable, owner_of
+from webhook.eviction.profiles import max_unavailable, owner_of
 from webhook.eviction.room import GATES, Places, Room
 from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import root_owner
@@ -313,7 +313,6 @@ class WorkerView:
             evictions=evictions,
             hit=self._hit,
             profile_of=self._pods.profile_of,
-            gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
             hold_of=objects.hold_of,
             group_of=str,
             exceeded=lambda rule, *_: self._stops[rule].message if rule in self._stops else "",
