@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Concatenate, Final, ParamSpec
 
 from webhook import __version__, runtime
-from webhook.admission.confirmation import Numbers, confirms, read_text
+from webhook.admission.confirmation import confirms, read_text
 from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
@@ -110,7 +110,7 @@ class Worker(Leading):
         self._audit = self._new_audit()
         self._in_tree = InTree.UNKNOWN
         self._in_tree_problem: str | None = None
-        self._known_totals: Numbers | None = None
+        self._known_totals: tuple[int, int] | None = None
         self._totals_at = 0.0
         self._on_lease = {MODE_ANNOTATION: mode.value, VERSION_ANNOTATION: __version__}
         """The annotations of the Lease, complete before it is taken."""
@@ -270,11 +270,12 @@ class Worker(Leading):
             and not self._namespaces.reflector.lost_seconds  # a hold or other labels may have been missed
         )
 
-    def _totals(self) -> Numbers:
+    def _totals(self) -> tuple[int, int]:
         """Return totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
         now = self._clock.seconds()
         if self._known_totals is None or now - self._totals_at > _TOTALS_SECONDS:
-            self._known_totals, self._totals_at = totals(self._cache.inventory), now
+            found = totals(self._cache.inventory)
+            self._known_totals, self._totals_at = (found.pods, found.namespaces), now
         return self._known_totals
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
