@@ -204,10 +204,10 @@ class Bench:
             inventory=inventory,
             writer=self.cluster,
             budgets=self.cluster,
-            namespaces=self.cluster,
+            hold_of=self.cluster.hold_of,
             clock=Clock(),
             metrics=EvictionMetrics(CollectorRegistry(), in_tree_names=True),
-            profiles=lambda: profiles,
+            profiles=lambda: profiles.all,
             profile_of=lambda pod: profiles.of(pod, None),
             random=random.random,  # noqa: TID251 -- the shell's
             leads=lambda: True,
