@@ -234,7 +234,7 @@ class Worker(Leading):
             inventory=self._cache.inventory,
             writer=EvictionWriter(self._acting, self._rules, events, self._clock.now),
             budgets=self._budgets,
-            namespaces=self._namespaces,
+            hold_of=self._namespaces.hold_of,
             clock=self._clock,
             metrics=self._eviction_metrics,
             profiles=lambda: self._pods.profiles,

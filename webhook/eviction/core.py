@@ -65,7 +65,7 @@ class Core:
             evictions=evictions,
             hit=affected.hit,
             profile_of=deps.profile_of,
-            hold_of=deps.namespaces.hold_of,
+            hold_of=deps.hold_of,
             group_of=ceilings.group_of,
             exceeded=ceilings.exceeded,
         )

@@ -270,7 +270,7 @@ class Telling:
         if not self._deps.mode.acts or not self._is_there(each):
             return
         if StepReason.HELD in (wait.reason, wait.cause):
-            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, self._hold_text(wait))
+            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, self._hold_text(made, wait))
             return
         seconds = math.inf if wait.until is None else (wait.until - now).total_seconds()
         soon = seconds <= self._deps.settings.announce_after_seconds
@@ -282,14 +282,13 @@ class Telling:
         pod = self._deps.inventory.pods.get(each.key)
         return pod is not None and pod.meta.uid == each.uid
 
-    def _hold_text(self, wait: Wait) -> str:
+    def _hold_text(self, made: EvictionPlan, wait: Wait) -> str:
         """Return the text of the hold on the pod, or on the other one that it waits for."""
         if not wait.other:
             return wait.because
-        pod, hold = self._deps.inventory.pods.get(wait.other), None
-        if pod is not None:
-            hold = pod.hold if pod.hold is not None else self._deps.namespaces.hold_of(pod.meta.namespace)
-        return f"{together_with(wait.other)}, is on hold: {hold or ''}"
+        pod = self._deps.inventory.pods.get(wait.other)
+        other = None if pod is None else made.waits.get(pod.meta.uid)
+        return f"{together_with(wait.other)}, is on hold: {other.because if other is not None else ''}"
 
     def _tell_groups(self, made: EvictionPlan, held: dict[str, str]) -> None:
         """Report the PodGroups that keep claims of these pods reserved: the first pod by name stands for all."""

@@ -174,14 +174,6 @@ class PodBudgets(Protocol):
         ...
 
 
-class NamespaceHolds(Protocol):
-    """Annotation `/hold` of namespaces."""
-
-    def hold_of(self, namespace: str) -> str | None:
-        """Return the text of `/hold` on the namespace, or None."""
-        ...
-
-
 class JudgedWhole(NamedTuple):
     """What admission has judged as one, where that is more than one rule; in words, for conditions."""
 
@@ -355,7 +347,8 @@ class Dependencies:
     inventory: Inventory
     writer: ClusterWriter
     budgets: PodBudgets
-    namespaces: NamespaceHolds
+    hold_of: Callable[[str], str | None]
+    """The text of `/hold` on a namespace, None without one."""
     clock: Clock
     metrics: EvictionMetrics
     profiles: Callable[[], Sequence[Profile]]

@@ -275,7 +275,7 @@ class World:
             inventory=self.inventory,
             writer=self.cluster,
             budgets=self,
-            namespaces=self,
+            hold_of=self.hold_of,
             clock=self.clock,
             metrics=EvictionMetrics(self.registry, in_tree_names=mode is Mode.REPLACEMENT),
             profiles=lambda: self.profiles.all,
