@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Concatenate, Final, ParamSpec
 
 from webhook import __version__, runtime
-from webhook.admission.confirmation import confirms, read_text
+from webhook.admission.confirmation import Numbers, confirms, read_text
 from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
@@ -101,7 +101,7 @@ class Worker(Leading):
         self._namespaces = NamespaceCache(cluster, random=chance, on_change=on_namespace)
         self._in_tree_writes = InTreeWrites(cluster, self._rules, random=chance)
         self._patches = PatchWatch(cluster, self._then(Controller.observe_patch), random=chance)
-        self._pods = self._profiled()
+        self._pods = ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
         self._usable = asyncio.Event()
         """Set while a policy is loaded, so that evictions may run."""
         self._logged_problem = ""
@@ -110,7 +110,7 @@ class Worker(Leading):
         self._audit = self._new_audit()
         self._in_tree = InTree.UNKNOWN
         self._in_tree_problem: str | None = None
-        self._known_totals: tuple[int, int] | None = None
+        self._known_totals: Numbers | None = None
         self._totals_at = 0.0
         self._on_lease = {MODE_ANNOTATION: mode.value, VERSION_ANNOTATION: __version__}
         """The annotations of the Lease, complete before it is taken."""
@@ -274,9 +274,8 @@ class Worker(Leading):
         """Return totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
         now = self._clock.seconds()
         if self._known_totals is None or now - self._totals_at > _TOTALS_SECONDS:
-            found = totals(self._cache.inventory)
-            self._known_totals, self._totals_at = (found.pods, found.namespaces), now
-        return self._known_totals
+            self._known_totals, self._totals_at = totals(self._cache.inventory), now
+        return self._known_totals.pods, self._known_totals.namespaces
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
         return self._ceiling_by(rule, self._confirmed_by(rule))
@@ -310,10 +309,6 @@ class Worker(Leading):
     def _profile_of(self, pod: Pod) -> Profile:
         return self._pods.profile_of(pod)
 
-    def _profiled(self) -> ProfiledPods:
-        """Return the pods as the profiles of the policy in use see them."""
-        return ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
-
     # --- changes ---------------------------------------------------------------------------------
 
     def _then(self, change: Callable[Concatenate[Controller, P], None]) -> Callable[P, None]:
@@ -337,7 +332,7 @@ class Worker(Leading):
                 log.info("policy loaded: evictions may resume", extra={"policyHash": new.active.policy.hash})
         self._logged_problem = problem
         if new.active is not old.active:
-            self._pods = self._profiled()
+            self._pods = ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
             if self._controller is not None:
                 self._controller.replan_all()
 
