@@ -104,15 +104,6 @@ def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> E
     return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
 
 
-def group_event(group: PodGroup, pod: str, eviction: Eviction) -> EvictionEvent:
-    """Make an Event about a PodGroup that keeps claims of its pods reserved; `pod`: one, by `namespace/name`."""
-    text = (
-        f"pod {pod} would be evicted because of {_why(eviction)}, but is left alone: its claims stay reserved for "
-        "this PodGroup, and are freed only when the PodGroup is deleted"
-    )
-    return EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True)
-
-
 def disruption_of(mode: Mode) -> Disruption:
     """Make condition DisruptionTarget as set right before a DELETE; in mode replacement the in-tree one (E-30)."""
     if mode is Mode.REPLACEMENT:
@@ -157,13 +148,17 @@ class EvictionRecorder:
         self._last.pop(uid, None)
 
     def record_group_event(self, group: PodGroup, pod: str, eviction: Eviction) -> None:
-        """Queue an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
+        """Queue an Event about a PodGroup that keeps claims of its pods reserved, once an hour; `pod`: one of them."""
         now, last = self._deps.clock.seconds(), self._groups.get(group.meta.uid, -math.inf)
         if now - last < RENEW_SECONDS:
             return
         self._groups = {uid: at for uid, at in self._groups.items() if now - at < RENEW_SECONDS}
         self._groups[group.meta.uid] = now
-        self.record(group_event(group, pod, eviction))
+        text = (
+            f"pod {pod} would be evicted because of {_why(eviction)}, but is left alone: its claims stay reserved for "
+            "this PodGroup, and are freed only when the PodGroup is deleted"
+        )
+        self.record(EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True))
 
     def record(self, event: EvictionEvent) -> None:
         """Queue an Event; it is dropped if too many are queued."""
