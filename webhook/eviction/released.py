@@ -64,21 +64,11 @@ class _Place:
     rules: set[str] = field(default_factory=set)
 
 
-class ReleasedState(NamedTuple):
-    """The condition, and the seconds until it may differ without a change; None if it cannot.
-
-    There is no condition while nothing can be said that was not said before.
-    """
-
-    condition: Condition | None
-    recheck_seconds: float | None
-
-
 class ReleasedOutlook(NamedTuple):
     """What is to be written next.
 
     `period_seconds`: how long after the last write, because the status is to change; None if it is not.
-    `recheck_seconds`: as in ReleasedState.
+    `recheck_seconds`: until that may differ without a change; None if it cannot.
     """
 
     period_seconds: float | None
@@ -174,20 +164,21 @@ class ReleasedConditions:
 
     # --- the condition ---------------------------------------------------------------------------
 
-    def state_of(self, rule: DeviceTaintRule, seen_at: float) -> ReleasedState | None:
-        """Return the condition as it has to be now; None for a rule that closes no devices and never had it.
+    def state_of(self, rule: DeviceTaintRule, seen_at: float) -> tuple[Condition | None, float | None]:
+        """Return the condition as it has to be now, and the seconds until it may differ without a change, if any.
 
+        None for a rule that closes no devices and never had it, and while nothing can be said that was not said before.
         `seen_at`: when this generation of the rule was first seen, by the monotonic clock.
         """
         reason = self._reason(rule, seen_at)
         if reason is None:
-            return None
+            return None, None
         known = condition_of(rule.conditions, RELEASED)
         if known is None and reason is ReleasedReason.OUTDATED:
-            return ReleasedState(None, _WAIT_SECONDS)
+            return None, _WAIT_SECONDS
         state = ConditionState(_status(reason), reason.value, self._message(rule, reason))
         condition = updated(known, RELEASED, state, rule.generation, self._deps.clock.now())
-        return ReleasedState(condition, self._recheck_seconds(reason, seen_at))
+        return condition, self._recheck_seconds(reason, seen_at)
 
     def outlook(self, rule: DeviceTaintRule, seen_at: float, written: Iterable[Condition]) -> ReleasedOutlook:
         """Return what `state_of` would return now, beside the conditions that were written last."""
@@ -209,8 +200,7 @@ class ReleasedConditions:
             self._doubted_at = now
         if not is_true(written):
             return None
-        state = self.state_of(rule, seen_at)
-        condition = None if state is None else state.condition
+        condition, _ = self.state_of(rule, seen_at)
         if condition is None or (
             condition.reason == ReleasedReason.OUTDATED.value and now - self._doubted_at < DOUBT_SECONDS
         ):

@@ -247,11 +247,10 @@ class RuleStatusUpdater:
         if ours is not None or self._ceilings.tally_of(rule).counting:
             conditions += self._counts(rule, generation)
         may_change = ours is not None and (progress.pending > 0 or not progress.settled)
-        released, waits = self.released.state_of(rule, state.seen_at), [again if may_change else None]
+        released, recheck_seconds = self.released.state_of(rule, state.seen_at)
         if released is not None:
-            conditions += [released.condition] if released.condition is not None else []
-            waits.append(released.recheck_seconds)
-        return conditions, _earliest(*waits)
+            conditions.append(released)
+        return conditions, _earliest(again if may_change else None, recheck_seconds)
 
     def _counts_all(self, rule: DeviceTaintRule, planned: int) -> bool:
         """Return whether a count by the plan of this revision has missed no pod that the rule has come to hit since."""
