@@ -33,7 +33,7 @@ from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.plan import planning
 from webhook.eviction.ports import Dependencies, EvictionOutcome, EvictionResult, WorkerSettings
-from webhook.eviction.profiles import Grouping, Profiles
+from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
@@ -204,10 +204,10 @@ class Bench:
             inventory=inventory,
             writer=self.cluster,
             budgets=self.cluster,
-            namespaces=self.cluster,
+            hold_of=self.cluster.hold_of,
             clock=Clock(),
             metrics=EvictionMetrics(CollectorRegistry(), in_tree_names=True),
-            profiles=lambda: profiles,
+            profiles=lambda: profiles.all,
             profile_of=lambda pod: profiles.of(pod, None),
             random=random.random,  # noqa: TID251 -- the shell's
             leads=lambda: True,
@@ -357,7 +357,6 @@ def view_of(inventory: Inventory) -> View:
         evictions=evictions,
         hit=evictions.hits(),
         profile_of=lambda pod: profiles.of(pod, None),
-        gang_of=Grouping(inventory, lambda pod: profiles.of(pod, None)).gang_of,
         hold_of=lambda _: None,
         group_of=str,
         exceeded=lambda *_: "",

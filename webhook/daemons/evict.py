@@ -32,6 +32,7 @@ from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_s
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.expiry import StaleReporter
+from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
     LAST_POLICY_ANNOTATION,
@@ -44,7 +45,7 @@ from webhook.eviction.modes import (
     refusal,
 )
 from webhook.eviction.ports import Ceiling, Dependencies
-from webhook.eviction.profiles import Profile, Profiles, classes_of
+from webhook.eviction.profiles import Profile
 from webhook.flowcontrol.rates import Backoff
 from webhook.policy.decide import BUILTIN_JUDGE, PolicyState
 from webhook.policy.limits import protected_among
@@ -100,7 +101,7 @@ class Worker(Leading):
         self._namespaces = NamespaceCache(cluster, random=chance, on_change=on_namespace)
         self._in_tree_writes = InTreeWrites(cluster, self._rules, random=chance)
         self._patches = PatchWatch(cluster, self._then(Controller.observe_patch), random=chance)
-        self._profiles = Profiles(self._policy.eviction)
+        self._pods = ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
         self._usable = asyncio.Event()
         """Set while a policy is loaded, so that evictions may run."""
         self._logged_problem = ""
@@ -233,10 +234,10 @@ class Worker(Leading):
             inventory=self._cache.inventory,
             writer=EvictionWriter(self._acting, self._rules, events, self._clock.now),
             budgets=self._budgets,
-            namespaces=self._namespaces,
+            hold_of=self._namespaces.hold_of,
             clock=self._clock,
             metrics=self._eviction_metrics,
-            profiles=lambda: self._profiles,
+            profiles=lambda: self._pods.profiles,
             profile_of=self._profile_of,
             random=chance,
             leads=self._leads,
@@ -269,12 +270,12 @@ class Worker(Leading):
             and not self._namespaces.reflector.lost_seconds  # a hold or other labels may have been missed
         )
 
-    def _totals(self) -> Numbers:
+    def _totals(self) -> tuple[int, int]:
         """Return totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
         now = self._clock.seconds()
         if self._known_totals is None or now - self._totals_at > _TOTALS_SECONDS:
             self._known_totals, self._totals_at = totals(self._cache.inventory), now
-        return self._known_totals
+        return self._known_totals.pods, self._known_totals.namespaces
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
         return self._ceiling_by(rule, self._confirmed_by(rule))
@@ -306,9 +307,7 @@ class Worker(Leading):
         return protected_among(self._policy.impact.protected_namespaces, namespaces, self._namespaces.facts_of)
 
     def _profile_of(self, pod: Pod) -> Profile:
-        profiles = self._profiles
-        classes = classes_of(self._cache.inventory, pod) if profiles.ask_for_classes else ()
-        return profiles.of(pod, self._namespaces.facts_of(pod.meta.namespace), classes)
+        return self._pods.profile_of(pod)
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -333,7 +332,7 @@ class Worker(Leading):
                 log.info("policy loaded: evictions may resume", extra={"policyHash": new.active.policy.hash})
         self._logged_problem = problem
         if new.active is not old.active:
-            self._profiles = Profiles(new.active.policy.eviction)
+            self._pods = ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
             if self._controller is not None:
                 self._controller.replan_all()
 

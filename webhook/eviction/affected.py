@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import structs
 
 from webhook.api.pods import Pod
-from webhook.eviction.profiles import Grouping, Profile
+from webhook.eviction.profiles import Profile, gang_text
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
 from webhook.inventory.gangs import goes_with_all, group_key
 from webhook.inventory.state import Inventory, claim_keys
@@ -31,7 +31,7 @@ class Affected:
     def __init__(self, inventory: Inventory, evictions: Evictions, profile_of: Callable[[Pod], Profile]) -> None:
         self._inventory = inventory
         self._evictions = evictions
-        self._grouping = Grouping(inventory, profile_of)
+        self._profile_of = profile_of
         self.hit: dict[str, Eviction] = {}
         """The pods that a taint hits, and why."""
         self.revision = 0
@@ -112,7 +112,7 @@ class Affected:
             del self.hit[key]
             self.touch(key, *uids)
             return
-        gang = self._grouping.gang_of(pod)
+        gang = gang_text(self._inventory, pod, self._profile_of(pod))
         self._known[key] = pod, gang
         if gang:
             self._gangs.setdefault(gang, {})[key] = None

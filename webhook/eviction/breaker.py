@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from webhook.eviction.profiles import max_unavailable
-from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.state import Inventory
@@ -41,13 +40,13 @@ class Breaker:
         self,
         inventory: Inventory,
         evictions: Evictions,
-        clock: Clock,
+        moment: Callable[[], tuple[datetime, float]],
         settings: Callable[[], BreakerSettings],
     ) -> None:
-        """Ask for `settings` at each use."""
+        """Ask for `moment`, in UTC and in monotonic seconds, and for `settings` at each use."""
         self._inventory = inventory
         self._evictions = evictions
-        self._clock = clock
+        self._moment = moment
         self._settings = settings
         self._drivers: dict[str, _Driver] = {}
         evictions.on_tainted = self._observe
@@ -56,7 +55,7 @@ class Breaker:
 
     def start(self) -> None:
         """Count the taints that were added within the window before this process started, by their timeAdded."""
-        now, seconds = self._clock.now(), self._clock.seconds()
+        now, seconds = self._moment()
         window = self._settings().window_seconds
         for (driver, pool), devices in self._evictions.tainted.items():
             for device, taints in devices.items():
@@ -65,8 +64,9 @@ class Breaker:
                     self._count(driver, pool, device, seconds - max(min(ages), 0.0))
 
     def _observe(self, driver: str, pool: str, devices: list[str]) -> None:
+        _, seconds = self._moment()
         for device in devices:
-            self._count(driver, pool, device, self._clock.seconds())
+            self._count(driver, pool, device, seconds)
 
     def _count(self, driver: str, pool: str, device: str, at: float) -> None:
         known = self._drivers.get(driver)
@@ -77,7 +77,8 @@ class Breaker:
         known.changed = True
 
     def _calm_in(self, driver: str) -> float:
-        return self._drivers[driver].last_at + self._settings().calm_seconds - self._clock.seconds()
+        _, seconds = self._moment()
+        return self._drivers[driver].last_at + self._settings().calm_seconds - seconds
 
     @property
     def calm_seconds(self) -> float:
@@ -104,7 +105,8 @@ class Breaker:
 
     def forget_idle(self) -> None:
         """Drop drivers whose breaker has not tripped, and that tainted no device within the window."""
-        before = self._clock.seconds() - self._settings().window_seconds
+        _, seconds = self._moment()
+        before = seconds - self._settings().window_seconds
         for driver, known in list(self._drivers.items()):
             if known.tripped_at is None and known.last_at <= before:
                 del self._drivers[driver]
@@ -129,7 +131,7 @@ class Breaker:
         return frozenset(driver for driver, known in self._drivers.items() if known.tripped_at is not None)
 
     def _judge(self, driver: str, known: _Driver) -> None:
-        settings, now, seconds = self._settings(), self._clock.now(), self._clock.seconds()
+        settings, (now, seconds) = self._settings(), self._moment()
         known.tainted = {device: at for device, at in known.tainted.items() if seconds - at < settings.window_seconds}
         if known.tripped_at is not None or settings.devices is None:
             return  # the devices of a large driver are not counted for nothing

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule, RuleOrigin, counted_pods, evicted_pods
@@ -32,18 +33,6 @@ _GONE_MOST: Final = 1000
 """Deleted rules whose group is remembered."""
 
 
-class Figures(Protocol):
-    """Numbers of pods and namespaces that a taint at most could hit."""
-
-    @property
-    def pods(self) -> int:
-        """Number of pods."""
-
-    @property
-    def namespaces(self) -> int:
-        """Number of namespaces that have these pods."""
-
-
 class Confirmed(NamedTuple):
     """What the text on a rule or patch allows to evict, or why it does not count."""
 
@@ -60,11 +49,13 @@ NOT_CONFIRMED: Final = Confirmed()
 def ceiling_of(
     rule: DeviceTaintRule,
     policy: Policy,
-    totals: Callable[[], Figures],
+    totals: Callable[[], tuple[int, int]],
     confirmed: Confirmed = NOT_CONFIRMED,
     protected: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> Ceiling | None:
-    """Return the ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
+    """Return the ceiling of a rule under a policy; None is no limit.
+
+    `totals`, for shares: counts the pods that a taint at most could hit, and their namespaces.
 
     A text that counts sets the ceiling, for as long as the rule has it. Without one the worker does not know who set
     the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
@@ -77,23 +68,21 @@ def ceiling_of(
     limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
     if rule.softened:
         limits = tuple(entry for entry in limits if entry.softens) or limits
-        pods = _lowest([entry.pods for entry in limits], lambda: totals().pods)
-        namespaces = _lowest([entry.namespaces for entry in limits], lambda: totals().namespaces)
-        return Ceiling(
-            pods,
-            namespaces,
-            confirmed=False,
-            text_problem=confirmed.problem,
-            softened=True,
-            protected=protected,
-        )
-    if policy.mode is not PolicyMode.ENFORCE:
+    elif policy.mode is not PolicyMode.ENFORCE:
         return None
-    pods = _widest([entry.pods for entry in limits], lambda: totals().pods)
-    namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
-    if pods is None and namespaces is None:
+    limit_by = _lowest if rule.softened else _widest
+    pods = limit_by([entry.pods for entry in limits], lambda: totals()[0])
+    namespaces = limit_by([entry.namespaces for entry in limits], lambda: totals()[1])
+    if pods is None and namespaces is None and not rule.softened:
         return None
-    return Ceiling(pods, namespaces, confirmed=False, text_problem=confirmed.problem)
+    return Ceiling(
+        pods,
+        namespaces,
+        confirmed=False,
+        text_problem=confirmed.problem,
+        softened=rule.softened,
+        protected=protected if rule.softened else None,
+    )
 
 
 def _lowest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
@@ -202,6 +191,19 @@ class Tally:
         self.counting += not elsewhere
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is kept of a rule. `group`: empty until it was sorted into one."""
+
+    name: str
+    tally: Tally
+    group: str = ""
+    origin: RuleOrigin | None = None
+    """What it was written for. Kept if the marks are removed, as they would change the ceiling."""
+    proof: tuple[object, ...] = ()
+    """What it said when the controller would have written it for that."""
+
+
 class _Seen(NamedTuple):
     """What a group hits: pods, those evicted before among them, their namespaces, and the rules that hit some."""
 
@@ -218,13 +220,7 @@ class CeilingGroups:
         self._groups: dict[str, CeilingGroup] = {}
         self._empty: dict[str, None] = {}
         """Groups without rules, the oldest first."""
-        self._tallies: dict[str, Tally] = {}
-        self._names: dict[str, str] = {}
-        self._group_of: dict[str, str] = {}
-        self._origins: dict[str, RuleOrigin] = {}
-        """What rules were written for. Kept if the marks are removed, as they would change the ceiling."""
-        self._proofs: dict[str, tuple[object, ...]] = {}
-        """What rules said when the controller would have written them for that."""
+        self._known: dict[str, _Known] = {}
         self._gone: dict[str, str] = {}
         """The groups of deleted rules, the oldest first. A request may turn out to count for one."""
         self._seen: dict[str, _Seen] = {}
@@ -242,16 +238,18 @@ class CeilingGroups:
 
     def tally_of(self, rule: DeviceTaintRule) -> Tally:
         """Return the count of a rule; as it was written, if the rule is gone meanwhile."""
-        return self._tallies.get(rule.meta.uid) or Tally(rule)
+        known = self._known.get(rule.meta.uid)
+        return Tally(rule) if known is None else known.tally
 
     def group_of(self, uid: str) -> str:
         """Return the uid of the patch or rule with which a rule, by uid, was judged; its own if by itself."""
-        return self._group_of.get(uid) or self._gone.get(uid, uid)
+        known = self._known.get(uid)
+        return self._gone.get(uid, uid) if known is None else known.group
 
     def stopped(self, rule: DeviceTaintRule) -> str:
         """Say why no pod is evicted for a rule; empty if pods are."""
-        group = self._group_of.get(rule.meta.uid)
-        return "" if group is None else self._groups[group].stopped
+        known = self._known.get(rule.meta.uid)
+        return "" if known is None else self._groups[known.group].stopped
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -261,15 +259,21 @@ class CeilingGroups:
         A rule is stopped no longer, until it is found to hit too much. In a group of several that is looked at later:
         `to_lift`.
         """
-        uid, key, before = rule.meta.uid, self._key_of(rule), self._group_of.get(rule.meta.uid)
-        self._names[uid] = rule.meta.name
-        if before is None:
+        uid, known = rule.meta.uid, self._known.get(rule.meta.uid)
+        if known is None:
+            known = self._known[uid] = _Known(rule.meta.name, Tally(rule))
+        before, key = known.group, self._key_of(rule, known)
+        if not before:
             waited = key == uid and uid in self._groups
-            self._add(rule, key)
+            self._add(uid, known, key)
             if waited:
                 self._sort_again(self._marked_for(uid))
         elif before != key:
-            self._move(rule, key)
+            # It has a confirmation of its own that counts, or none any more; or other marks. Its pods count in both
+            # groups from then on: the confirmation says how many were evicted before, and those that it leaves were
+            # evicted under their limit.
+            self._remove(uid, known)
+            self._add(uid, known, key)
         group = self._groups[key]
         judged = key == uid and rule_rejudged(old, rule) and not self._is_confirmed(rule)
         if judged:
@@ -280,7 +284,7 @@ class CeilingGroups:
         if group.stopped and old is not None:
             self.to_lift.add(key)
         confirmed = old is not None and old.meta.annotations != rule.meta.annotations
-        return judged or confirmed or before not in (None, key) or bool(group.stopped)
+        return judged or confirmed or before not in ("", key) or bool(group.stopped)
 
     def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
         """Note that a patch is known now, or has changed; tell whether that may change what is stopped."""
@@ -301,8 +305,8 @@ class CeilingGroups:
     def observe_slice(self, changed: ResourceSlice) -> None:
         """Note that a slice has changed, and may show what hardware rules are for."""
         rules, pool = self._deps.inventory.rules.values(), changed.pool
-        unproved = [each for each in rules if each.origin.rule and each.meta.uid not in self._proofs]
-        self._sort_again([each for each in unproved if each.selector and each.selector.pool == pool])
+        marked = [each for each in rules if each.origin.rule and each.selector and each.selector.pool == pool]
+        self._sort_again([each for each in marked if (known := self._known.get(each.meta.uid)) and not known.proof])
 
     def _marked_for(self, owner: str) -> list[DeviceTaintRule]:
         """Return the rules that name a patch or rule, by uid, as their owner."""
@@ -311,7 +315,8 @@ class CeilingGroups:
     def _sort_again(self, marked: list[DeviceTaintRule]) -> None:
         """Sort these rules into groups again: what shows where they belong has changed."""
         for each in marked:
-            if self._group_of.get(each.meta.uid) not in (None, self._key_of(each)):
+            known = self._known.get(each.meta.uid)
+            if known is not None and known.group != self._key_of(each, known):
                 self.observe(each, each)
 
     def lift(self, key: str) -> None:
@@ -331,32 +336,34 @@ class CeilingGroups:
     def forget(self, rule: DeviceTaintRule) -> None:
         """Forget a rule that is gone. What was counted for it goes on to count in its group."""
         uid = rule.meta.uid
-        key = self._group_of.get(uid)
-        if key is None:
+        known = self._known.pop(uid, None)
+        if known is None:
             return
-        if key != uid:
-            self._gone[uid] = key
+        if known.group != uid:
+            self._gone[uid] = known.group
             if len(self._gone) > _GONE_MOST:
                 del self._gone[next(iter(self._gone))]
-        self._remove(uid)
-        for known in (self._tallies, self._names, self._origins, self._proofs):
-            known.pop(uid, None)
+        self._remove(uid, known)
 
     def count_evicted(self, rules: Iterable[RuleRef]) -> None:
         """Count one pod that was evicted for these rules: for each of them, and once against each ceiling."""
         counted = set[str]()
         for uid, _ in rules:
-            tally, key = self._tallies.get(uid), self._group_of.get(uid) or self._gone.get(uid, "")
-            if tally is not None:
-                tally.count(elsewhere=key in counted)
+            known = self._known.get(uid)
+            key = self._gone.get(uid, "") if known is None else known.group
+            if known is not None:
+                known.tally.count(elsewhere=key in counted)
             elif key in self._groups and key not in counted:
                 self._note_heir(self._groups[key].take_over(1))
             counted.add(key)
 
     def _set(self, group: CeilingGroup, why: str) -> None:
         if group.stopped != why:
-            self.counted_anew.update([self._names[uid] for uid in group.tallies])
+            self._count_anew(group)
         group.stopped = why
+
+    def _count_anew(self, group: CeilingGroup) -> None:
+        self.counted_anew.update([self._known[uid].name for uid in group.tallies])
 
     # --- ceilings --------------------------------------------------------------------------------
 
@@ -421,9 +428,10 @@ class CeilingGroups:
         # The ceilings of rules of a patch that are alike in this are the same.
         sorts = {(each.taint.key, each.taint.value, each.effective_effect, each.softened): each for each in counted}
         for _, rule in sorted(sorts.items()):
-            origin = self._origins[rule.meta.uid]
+            origin = self._known[rule.meta.uid].origin or rule.origin
             if origin.patch:
-                ceiling = self._deps.patch_ceiling_of(rule, self._patch_of(rule))
+                patch = self._deps.patches().get(origin.name) if self._is_there(origin) else None
+                ceiling = self._deps.patch_ceiling_of(rule, patch)
                 yield from _of(ceiling, JudgedWhole(f"ResourceSlicePatch {origin.name}", "all of its rules"))
             else:  # its owner is not known, or gone
                 whole = JudgedWhole(f"DeviceTaintRule {origin.name}", "the rules for its hardware")
@@ -431,20 +439,19 @@ class CeilingGroups:
 
     # --- groups ----------------------------------------------------------------------------------
 
-    def _key_of(self, rule: DeviceTaintRule) -> str:
+    def _key_of(self, rule: DeviceTaintRule, known: _Known) -> str:
         """Return the group of a rule. One with a confirmation of its own that counts was confirmed by itself."""
-        uid, says = rule.meta.uid, judged_of(rule)
-        known, proof, written = self._origins.get(uid), self._proofs.get(uid), self._is_written(rule)
-        if written or (known is None and written is None):
-            known = self._origins[uid] = rule.origin
+        says, origin, proof, written = judged_of(rule), known.origin, known.proof, self._is_written(rule)
+        if written or (origin is None and written is None):
+            origin = known.origin = rule.origin
             if written:
-                self._proofs[uid] = says
-        elif known is None or (written is False and (proof != says if proof else rule.origin.uid == known.uid)):
-            known = self._origins[uid] = RuleOrigin()
+                known.proof = says
+        elif origin is None or (written is False and (proof != says if proof else rule.origin.uid == origin.uid)):
+            origin = known.origin = RuleOrigin()
         # Marks that are taken away or made up later change nothing: the guard does not judge them.
-        if not known.belongs_to or (CONFIRM_IMPACT in rule.meta.annotations and self._is_confirmed(rule)):
-            return uid
-        return known.belongs_to
+        if not origin.belongs_to or (CONFIRM_IMPACT in rule.meta.annotations and self._is_confirmed(rule)):
+            return rule.meta.uid
+        return origin.belongs_to
 
     def _is_written(self, rule: DeviceTaintRule) -> bool | None:
         """Tell whether the controller would write the rule for what its marks name; None: no marks, or not known.
@@ -461,39 +468,20 @@ class CeilingGroups:
         known = {each.meta.uid for each in rules.values()} | {each.meta.uid for each in patches.values()}
         return False if origin.uid in known else None
 
-    def _add(self, rule: DeviceTaintRule, key: str) -> None:
-        uid = rule.meta.uid
-        tally = self._tallies.get(uid)
-        if tally is None:
-            tally = self._tallies[uid] = Tally(rule)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = CeilingGroup()
+    def _add(self, uid: str, known: _Known, key: str) -> None:
         self._empty.pop(key, None)
-        group.add(uid, tally)
-        self._group_of[uid] = key
+        self._groups.setdefault(key, CeilingGroup()).add(uid, known.tally)
+        known.group = key
 
-    def _move(self, rule: DeviceTaintRule, key: str) -> None:
-        """Move a rule that has a confirmation of its own that counts, or none any more; or other marks.
-
-        Its pods count in both groups from then on: the confirmation says how many were evicted before, and those that
-        it leaves were evicted under their limit.
-        """
-        uid, tally = rule.meta.uid, self._tallies[rule.meta.uid]
-        kept = tally.counting
-        self._remove(uid)
-        tally.counting = kept
-        self._add(rule, key)
-
-    def _remove(self, uid: str) -> None:
+    def _remove(self, uid: str, known: _Known) -> None:
         """Take a rule out of its group."""
-        key = self._group_of.pop(uid)
+        key = known.group
         group = self._groups[key]
         self._note_heir(group.remove(uid))
         if group.tallies:
             if group.stopped:
                 self.to_lift.add(key)
-        elif self._origins[uid].patch and key != uid:
+        elif known.origin is not None and known.origin.patch and key != uid:
             self._set_aside(key)
         else:
             del self._groups[key]
@@ -501,7 +489,7 @@ class CeilingGroups:
     def _note_heir(self, heir: str) -> None:
         """Note that the count of this rule has changed, as it took over that of a deleted one; empty if none has."""
         if heir:
-            self.counted_anew.add(self._names[heir])
+            self.counted_anew.add(self._known[heir].name)
 
     def _set_aside(self, key: str) -> None:
         """Keep the count of a patch whose last rule is gone, for the rules that it may still get."""
@@ -512,7 +500,7 @@ class CeilingGroups:
 
     def _rules_of(self, group: CeilingGroup) -> list[DeviceTaintRule]:
         rules = self._deps.inventory.rules
-        found = [(uid, rules.get(self._names[uid])) for uid in group.tallies]
+        found = [(uid, rules.get(self._known[uid].name)) for uid in group.tallies]
         return [rule for uid, rule in found if rule is not None and rule.meta.uid == uid]
 
     # --- what was judged -------------------------------------------------------------------------
@@ -520,10 +508,6 @@ class CeilingGroups:
     def _is_confirmed(self, rule: DeviceTaintRule) -> bool:
         ceiling = self._deps.ceiling_of(rule)
         return ceiling is not None and ceiling.confirmed
-
-    def _patch_of(self, rule: DeviceTaintRule) -> ResourceSlicePatch | None:
-        origin = self._origins[rule.meta.uid]
-        return self._deps.patches().get(origin.name) if self._is_there(origin) else None
 
     def _is_there(self, origin: RuleOrigin) -> bool:
         """Return whether the patch or rule is known."""
@@ -535,7 +519,7 @@ class CeilingGroups:
         before = group.counting
         group.restart()
         if before:
-            self.counted_anew.update([self._names[uid] for uid in group.tallies])
+            self._count_anew(group)
 
 
 def _of(ceiling: Ceiling | None, whole: JudgedWhole | None) -> Iterator[Ceiling]:

@@ -106,7 +106,7 @@ class Controller:
         self._begin()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """Note a change of an object, which the inventory has applied already."""
+        """Note a change of an object, which the inventory has applied already. Both have one uid."""
         if not self.started:
             return
         core = self._core
@@ -115,8 +115,8 @@ class Controller:
         match new if new is not None else old:
             case Pod() as pod:
                 self._observe_pod(old if isinstance(old, Pod) else None, new if isinstance(new, Pod) else None, pod)
-            case DeviceTaintRule():
-                self._observe_rule(old, new)
+            case DeviceTaintRule() as rule:
+                self._observe_rule(old if isinstance(old, DeviceTaintRule) else None, rule, gone=new is None)
             case PodGroup() as group:
                 members = self._deps.inventory.members_of(key_of(group.meta))
                 core.affected.mark(members)
@@ -137,9 +137,9 @@ class Controller:
         core, key = self._core, key_of(pod.meta)
         core.affected.mark((key,))
         self.upkeep.observe(old, new)
-        if old is not None and (new is None or new.meta.uid != old.meta.uid):
-            self._forget_gone(key, old.meta.uid)
-            for claim in claim_keys(old):
+        if new is None:
+            self._forget_gone(key, pod.meta.uid)
+            for claim in claim_keys(pod):
                 self._touch_users(claim)  # it may have tied them
         grouped = [each for each in (old, new) if each is not None and each.pod_group]
         if grouped and (old is None or new is None or not alike(old, new)):
@@ -169,28 +169,25 @@ class Controller:
             if key in self._core.affected.hit:
                 self._core.affected.touch(key, pod.meta.uid)
 
-    def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
+    def _observe_rule(self, old: DeviceTaintRule | None, rule: DeviceTaintRule, *, gone: bool) -> None:
         """Note that a rule came, changed or went. Changes of its status are the worker's own, or are undone."""
         core = self._core
-        if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
-            self.rules.forget(old)
-            core.ceilings.forget(old)
+        if gone:
+            self.rules.forget(rule)
+            core.ceilings.forget(rule)
             self.planner.follow_ceilings()
-        if not isinstance(new, DeviceTaintRule):
-            if isinstance(old, DeviceTaintRule):
-                core.rules.discard(old.meta.name)
+            core.rules.discard(rule.meta.name)
             return
-        known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
-        if known is not None and _without_status(known) == _without_status(new):
-            if self.rules.lost_conditions(new):
-                core.rules.add(new.meta.name)
+        if old is not None and _without_status(old) == _without_status(rule):
+            if self.rules.lost_conditions(rule):
+                core.rules.add(rule.meta.name)
             return
-        core.rules.add(new.meta.name)
-        if known is not None and own_rate(known) != own_rate(new):
+        core.rules.add(rule.meta.name)
+        if old is not None and own_rate(old) != own_rate(rule):
             self._changed()
-        if not is_ours(new, core.scope):
-            core.announcements.forget(new.meta.uid)  # if it asks again, that is announced again
-        if core.ceilings.observe(known, new):
+        if not is_ours(rule, core.scope):
+            core.announcements.forget(rule.meta.uid)  # if it asks again, that is announced again
+        if core.ceilings.observe(old, rule):
             self._changed()
         self.planner.follow_ceilings()
         self._unseen_rules = True
@@ -210,7 +207,7 @@ class Controller:
         core.ceilings.lift_all()
         self.planner.follow_ceilings()
         core.breaker.refresh()
-        profiles = self._deps.profiles().all
+        profiles = self._deps.profiles()
         self.planner.epoch += 1
         self.upkeep.follow_profiles(core.room.profiles, profiles)
         core.room.profiles = profiles

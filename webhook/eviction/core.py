@@ -16,7 +16,6 @@ from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.pod_plan import EvictionPlan
 from webhook.eviction.ports import Dependencies
-from webhook.eviction.profiles import Grouping
 from webhook.eviction.room import Room
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.inventory.evictions import Evictions
@@ -66,12 +65,14 @@ class Core:
             evictions=evictions,
             hit=affected.hit,
             profile_of=deps.profile_of,
-            gang_of=Grouping(deps.inventory, deps.profile_of).gang_of,
-            hold_of=deps.namespaces.hold_of,
+            hold_of=deps.hold_of,
             group_of=ceilings.group_of,
             exceeded=ceilings.exceeded,
         )
-        moment = Moment(deps.clock.now(), seconds())
+
+        def moment() -> Moment:
+            return Moment(deps.clock.now(), seconds())
+
         return cls(
             deps=deps,
             scope=scope,
@@ -80,9 +81,9 @@ class Core:
             affected=affected,
             ledger=ledger,
             view=view,
-            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all),
+            room=Room(view, ledger, moment(), budgets=deps.budgets, profiles=deps.profiles()),
             ceilings=ceilings,
-            breaker=Breaker(deps.inventory, evictions, deps.clock, deps.breaker),
+            breaker=Breaker(deps.inventory, evictions, moment, deps.breaker),
             rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
             recorder=EvictionRecorder(deps),
             announcements=announcements,

@@ -104,15 +104,6 @@ def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> E
     return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
 
 
-def group_event(group: PodGroup, pod: str, eviction: Eviction) -> EvictionEvent:
-    """Make an Event about a PodGroup that keeps claims of its pods reserved; `pod`: one, by `namespace/name`."""
-    text = (
-        f"pod {pod} would be evicted because of {_why(eviction)}, but is left alone: its claims stay reserved for "
-        "this PodGroup, and are freed only when the PodGroup is deleted"
-    )
-    return EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True)
-
-
 def disruption_of(mode: Mode) -> Disruption:
     """Make condition DisruptionTarget as set right before a DELETE; in mode replacement the in-tree one (E-30)."""
     if mode is Mode.REPLACEMENT:
@@ -157,13 +148,17 @@ class EvictionRecorder:
         self._last.pop(uid, None)
 
     def record_group_event(self, group: PodGroup, pod: str, eviction: Eviction) -> None:
-        """Queue an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
+        """Queue an Event about a PodGroup that keeps claims of its pods reserved, once an hour; `pod`: one of them."""
         now, last = self._deps.clock.seconds(), self._groups.get(group.meta.uid, -math.inf)
         if now - last < RENEW_SECONDS:
             return
         self._groups = {uid: at for uid, at in self._groups.items() if now - at < RENEW_SECONDS}
         self._groups[group.meta.uid] = now
-        self.record(group_event(group, pod, eviction))
+        text = (
+            f"pod {pod} would be evicted because of {_why(eviction)}, but is left alone: its claims stay reserved for "
+            "this PodGroup, and are freed only when the PodGroup is deleted"
+        )
+        self.record(EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True))
 
     def record(self, event: EvictionEvent) -> None:
         """Queue an Event; it is dropped if too many are queued."""
@@ -270,7 +265,7 @@ class Telling:
         if not self._deps.mode.acts or not self._is_there(each):
             return
         if StepReason.HELD in (wait.reason, wait.cause):
-            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, self._hold_text(wait))
+            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, self._hold_text(made, wait))
             return
         seconds = math.inf if wait.until is None else (wait.until - now).total_seconds()
         soon = seconds <= self._deps.settings.announce_after_seconds
@@ -282,14 +277,13 @@ class Telling:
         pod = self._deps.inventory.pods.get(each.key)
         return pod is not None and pod.meta.uid == each.uid
 
-    def _hold_text(self, wait: Wait) -> str:
+    def _hold_text(self, made: EvictionPlan, wait: Wait) -> str:
         """Return the text of the hold on the pod, or on the other one that it waits for."""
         if not wait.other:
             return wait.because
-        pod, hold = self._deps.inventory.pods.get(wait.other), None
-        if pod is not None:
-            hold = pod.hold if pod.hold is not None else self._deps.namespaces.hold_of(pod.meta.namespace)
-        return f"{together_with(wait.other)}, is on hold: {hold or ''}"
+        pod = self._deps.inventory.pods.get(wait.other)
+        other = None if pod is None else made.waits.get(pod.meta.uid)
+        return f"{together_with(wait.other)}, is on hold: {other.because if other is not None else ''}"
 
     def _tell_groups(self, made: EvictionPlan, held: dict[str, str]) -> None:
         """Report the PodGroups that keep claims of these pods reserved: the first pod by name stands for all."""
@@ -310,10 +304,7 @@ def _is_planned(made: EvictionPlan, pod: Pod) -> bool:
 def _when(made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> str:
     """Return when the pod is to be evicted, in a clause."""
     if wait.reason is StepReason.WINDOW:
-        unit = made.units.get(each.uid)
-        members = (each,) if unit is None else unit.members
-        profiles = {other.profile.position: other.profile.settings for other in members}
-        opening = opening_text(profiles.values(), now)
+        opening = opening_text(made.members_of(each), now)
         return f"in the window that opens at {opening}" if opening else "when a window opens"
     if StepReason.COMPLETING in (wait.reason, wait.cause) and wait.until is not None:
         end = format_time(wait.until)
@@ -326,5 +317,4 @@ def _when(made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> str:
 
 
 def _at(made: EvictionPlan, each: Going) -> str:
-    unit = made.units.get(each.uid)
-    return f"at {format_time(each.due if unit is None else unit.due)}"
+    return f"at {format_time(made.due_of(each))}"

@@ -30,8 +30,8 @@ from msgspec import structs
 from webhook.api.pods import Pod
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.ports import BudgetLimit
-from webhook.eviction.profiles import Profile
-from webhook.flowcontrol.rates import Clock, TokenBucket
+from webhook.eviction.profiles import Profile, gang_text
+from webhook.flowcontrol.rates import TokenBucket
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, EvictionProfile
@@ -57,8 +57,6 @@ class View:
     hit: Mapping[str, Eviction]
     """The pods that a taint evicts, sooner or later."""
     profile_of: Callable[[Pod], Profile]
-    gang_of: Callable[[Pod, Profile], str]
-    """Identifies the gang of a pod; empty if it has none."""
     hold_of: Callable[[str], str | None]
     """The text of `/hold` on a namespace, None without one."""
     group_of: Callable[[str], str]
@@ -69,25 +67,14 @@ class View:
     The last argument are the rules that hit pods, of all groups.
     """
 
+    def gang_of(self, pod: Pod, profile: Profile) -> str:
+        """Return what identifies the gang of a pod; empty if it has none."""
+        return gang_text(self.inventory, pod, profile)
+
     def pod(self, key: str, uid: str) -> Pod | None:
         """Return the pod of this `namespace/name`; None if it is gone, also if another one has its name now."""
         found = self.inventory.pods.get(key)
         return None if found is None or found.meta.uid != uid else found
-
-
-class FrozenClock(Clock):
-    """Stands at one moment."""
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        return self._moment.now
-
-    def seconds(self) -> float:
-        """Return the monotonic seconds."""
-        return self._moment.seconds
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -263,6 +250,6 @@ class Ledger:
     @classmethod
     def restored(cls, view: View, breaker: BreakerSettings, moment: Moment) -> Ledger:
         """Return what the cluster shows a new leader: tripped drivers, and pods that went within the last minute."""
-        storms = Breaker(view.inventory, view.evictions, FrozenClock(moment), lambda: breaker)
+        storms = Breaker(view.inventory, view.evictions, lambda: moment, lambda: breaker)
         storms.start()
         return cls(tripped=storms.tripped, departures=departures_of(view, moment))

@@ -153,6 +153,16 @@ class EvictionPlan:
             return set()
         return {*hit.rules, *(going.eviction.rules if going is not None else ())}
 
+    def members_of(self, each: Going) -> tuple[Going, ...]:
+        """Return the pods of the unit of a pod."""
+        unit = self.units.get(each.uid)
+        return (each,) if unit is None else unit.members
+
+    def due_of(self, each: Going) -> datetime:
+        """Return when the last pod of its unit is due."""
+        unit = self.units.get(each.uid)
+        return each.due if unit is None else unit.due
+
     @property
     def eligible(self) -> Iterator[Unit]:
         """Yields the units that may go now, the first first."""
@@ -216,11 +226,12 @@ def together_with(pod: str) -> str:
     return f"{pod}, which it goes together with"
 
 
-def opening_text(profiles: Iterable[EvictionProfile], now: datetime) -> str:
-    """Say when the windows of these profiles that are closed are open next; of several, the last to open.
+def opening_text(members: Iterable[Going], now: datetime) -> str:
+    """Say when the windows of a unit's profiles that are closed are open next; of several, the last to open.
 
     As local time, with the zone; empty if all are open.
     """
-    states = [state_of(profile.windows, now) for profile in profiles]
+    profiles = {each.profile.position: each.profile.settings for each in members}
+    states = [state_of(profile.windows, now) for profile in profiles.values()]
     last = max([(state.until, state.zone) for state in states if not state.open and state.until], default=None)
     return "" if last is None else f"{local_text(*last)} ({last[1]})"

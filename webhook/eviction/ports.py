@@ -21,7 +21,7 @@ from webhook.flowcontrol.rates import Rate
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.eviction.profiles import Profile, Profiles
+    from webhook.eviction.profiles import Profile
     from webhook.flowcontrol.rates import Clock
     from webhook.inventory.state import Inventory
     from webhook.policy.model import BreakerSettings, Pause
@@ -171,14 +171,6 @@ class PodBudgets(Protocol):
 
     def find(self, namespace: str, name: str) -> DisruptionBudget | None:
         """Return the budget of that name, if there is one."""
-        ...
-
-
-class NamespaceHolds(Protocol):
-    """Annotation `/hold` of namespaces."""
-
-    def hold_of(self, namespace: str) -> str | None:
-        """Return the text of `/hold` on the namespace, or None."""
         ...
 
 
@@ -355,11 +347,12 @@ class Dependencies:
     inventory: Inventory
     writer: ClusterWriter
     budgets: PodBudgets
-    namespaces: NamespaceHolds
+    hold_of: Callable[[str], str | None]
+    """The text of `/hold` on a namespace, None without one."""
     clock: Clock
     metrics: EvictionMetrics
-    profiles: Callable[[], Profiles]
-    """Called at each use, because the policy may change."""
+    profiles: Callable[[], Sequence[Profile]]
+    """By their position in the policy; called at each use, because that may change."""
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
     leads: Callable[[], bool]

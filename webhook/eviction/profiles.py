@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from sys import intern
 from typing import NamedTuple
 
@@ -67,20 +67,13 @@ def max_unavailable(limit: int | Share | None, total: int) -> int | None:
     return limit
 
 
-class Grouping:
-    """Gangs and owners as text, which identifies them."""
-
-    def __init__(self, inventory: Inventory, profile_of: Callable[[Pod], Profile]) -> None:
-        self._inventory = inventory
-        self._profile_of = profile_of
-
-    def gang_of(self, pod: Pod, profile: Profile | None = None) -> str:
-        """Return the gang of a pod, by its profile, which the caller may know already; empty if it has none."""
-        settings = (profile or self._profile_of(pod)).settings
-        if not (pod.pod_group or pod.gang or pod.labels or settings.gang_by_owner):
-            return ""  # as for most pods
-        gang = gang_in(self._inventory, pod, settings.gang_labels, by_owner=settings.gang_by_owner)
-        return "" if gang is None else intern(f"{gang.kind} {gang.namespace}/{gang.name} {gang.key}")
+def gang_text(inventory: Inventory, pod: Pod, profile: Profile) -> str:
+    """Return a text that identifies the gang of a pod, by its profile; empty if it has none."""
+    settings = profile.settings
+    if not (pod.pod_group or pod.gang or pod.labels or settings.gang_by_owner):
+        return ""  # as for most pods
+    gang = gang_in(inventory, pod, settings.gang_labels, by_owner=settings.gang_by_owner)
+    return "" if gang is None else intern(f"{gang.kind} {gang.namespace}/{gang.name} {gang.key}")
 
 
 def owner_of(pod: Pod) -> str:

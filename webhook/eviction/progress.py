@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import ImpactForecast, Progress
-from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, exemption, opening_text, state_text
+from webhook.eviction.pod_plan import Going, StepReason, Wait, exemption, opening_text, state_text
 from webhook.eviction.ports import LimitKind
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.gangs import root_owner
@@ -91,20 +91,19 @@ def _add_going(core: Core, count: Progress, each: Going, wait: Wait | None) -> N
     if not core.acts:
         count.due += 1
         return
-    unit = core.plan.units.get(each.uid)
     match None if wait is None else wait.reason:
         case StepReason.WINDOW:
-            count.closed[_opening(core, count, each, unit)] += 1
+            count.closed[_opening(core, count, each)] += 1
         case StepReason.COMPLETING:
             count.completing += 1
         case StepReason.EARLY:
-            _count_early(count, each, unit)
+            _count_early(core, count, each)
         case StepReason.GANG:
             assert wait is not None
             assert wait.cause is not None
             count.waiting_for[wait.other, state_text(wait.cause)] += 1
             if wait.cause is StepReason.EARLY:
-                _count_early(count, each, unit)
+                _count_early(core, count, each)
             count.due += wait.cause in (StepReason.HELD, StepReason.FAILED)
             count.held_back += wait.cause is StepReason.HELD
         case StepReason.HELD:
@@ -124,18 +123,15 @@ def _add_in_line(core: Core, count: Progress, each: Going) -> None:
         count.limited.setdefault(limit.kind, []).append(each.key)
 
 
-def _opening(core: Core, count: Progress, each: Going, unit: Unit | None) -> str:
-    if unit is None:
-        return opening_text([each.profile.settings], core.deps.clock.now())
-    known = count.openings.get(id(unit))
-    if known is None:
-        profiles = {other.profile.position: other.profile.settings for other in unit.members}
-        known = count.openings[id(unit)] = opening_text(profiles.values(), core.deps.clock.now())
-    return known
+def _opening(core: Core, count: Progress, each: Going) -> str:
+    first = core.plan.members_of(each)[0].uid
+    if first not in count.openings:
+        count.openings[first] = opening_text(core.plan.members_of(each), core.deps.clock.now())
+    return count.openings[first]
 
 
-def _count_early(count: Progress, each: Going, unit: Unit | None) -> None:
-    due = each.due if unit is None else unit.due
+def _count_early(core: Core, count: Progress, each: Going) -> None:
+    due = core.plan.due_of(each)
     count.next_due = due if count.next_due is None else min(count.next_due, due)
 
 
@@ -241,7 +237,7 @@ class WaitingPods:
 
     def _opened(self) -> Mapping[int, float]:
         """Return when the windows of each profile opened that are open now, as a timestamp; 0: always open."""
-        now, profiles = self._core.deps.clock.now(), self._core.deps.profiles().all
+        now, profiles = self._core.deps.clock.now(), self._core.deps.profiles()
         since = {each.position: state_of(each.settings.windows, now).since for each in profiles}
         found = {position: 0.0 if time is None else time.timestamp() for position, time in since.items()}
         return defaultdict(float, found)

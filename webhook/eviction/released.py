@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import product
 from typing import Final, NamedTuple
 
 from webhook.api.claims import ResourceClaim
@@ -57,30 +58,17 @@ def is_true(conditions: Iterable[Condition]) -> bool:
 
 @dataclass(slots=True)
 class _Place:
-    """Devices by name, and the rules that look at them."""
+    """Whether devices of some names are held, and the rules that look at them."""
 
-    names: DeviceNames
     held: bool
     rules: set[str] = field(default_factory=set)
-    up_to_date: set[str] = field(default_factory=set)
-    """Of the rules, those that were looked at since the last change of a claim here."""
-
-
-class ReleasedState(NamedTuple):
-    """The condition, and the seconds until it may differ without a change; None if it cannot.
-
-    There is no condition while nothing can be said that was not said before.
-    """
-
-    condition: Condition | None
-    recheck_seconds: float | None
 
 
 class ReleasedOutlook(NamedTuple):
     """What is to be written next.
 
     `period_seconds`: how long after the last write, because the status is to change; None if it is not.
-    `recheck_seconds`: as in ReleasedState.
+    `recheck_seconds`: until that may differ without a change; None if it cannot.
     """
 
     period_seconds: float | None
@@ -94,18 +82,16 @@ class ReleasedConditions:
         self._core = core
         self._deps = core.deps
         self._places: dict[str, tuple[DeviceNames, ...]] = {}
-        """What each rule looks at."""
-        self._at: dict[tuple[bool, bool, bool], dict[tuple[str | None, ...], _Place]] = {}
-        """By which of the three names are given, and by the names."""
-        self._pools: dict[tuple[str | None, str | None], set[str]] = {}
+        """What each rule looks at: first what it selects."""
+        self._at: dict[tuple[str | None, ...], _Place] = {}
+        self._pools: dict[tuple[str | None, ...], set[str]] = {}
         """Rules by the driver and the pool of what they select."""
-        self._pool_of: dict[str, tuple[str | None, str | None]] = {}
         self._doubted_at: float | None = None
 
     @property
     def held_count(self) -> int:
         """How many rules keep devices closed that an allocation still holds."""
-        return sum(any(self._at[_shape(names)][names].held for names in places) for places in self._places.values())
+        return sum(any(self._at[names].held for names in places) for places in self._places.values())
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -113,61 +99,48 @@ class ReleasedConditions:
         """Queue the rules that a change of an object concerns; the inventory has applied it."""
         match new if new is not None else old:
             case ResourceClaim():
-                self._observe_claim(
-                    old if isinstance(old, ResourceClaim) else None, new if isinstance(new, ResourceClaim) else None
-                )
+                self._observe_claim([each for each in (old, new) if isinstance(each, ResourceClaim)])
             case ResourceSlice():
                 for pool in {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}:
                     self._observe_pool(*pool)
             case _:
                 pass
 
-    def _observe_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        if _holding(old) == _holding(new):
+    def _observe_claim(self, versions: list[ResourceClaim]) -> None:
+        """Queue the rules on the devices of a claim, of which these versions are known: before, and now."""
+        holding = [(each.allocation, each.reserved_for) for each in versions]
+        if len(holding) == 2 and holding[0] == holding[1]:
             return
-        found: dict[int, _Place] = {}
-        for claim in (old, new):
-            for driver, pool, device in _devices(claim):
-                for (by_driver, by_pool, by_device), places in self._at.items():
-                    place = places.get(
-                        (driver if by_driver else None, pool if by_pool else None, device if by_device else None)
-                    )
-                    if place is not None:
-                        found[id(place)] = place
-        for place in found.values():
-            self._refresh(place)
+        found = dict[tuple[str | None, ...], None]()
+        for each in [each for claim in versions for each in claim.allocation or ()]:
+            every = product((each.driver, None), (each.pool, None), (each.device, None))
+            found.update([(names, None) for names in every if names in self._at])
+        for names in found:
+            self._refresh(names, self._at[names])
 
-    def _refresh(self, place: _Place) -> None:
+    def _refresh(self, names: tuple[str | None, ...], place: _Place) -> None:
         """Queue the rules of a place: at once if it became free or held, else when conditions are due again."""
-        held = self._deps.inventory.usage.in_use(*place.names)
-        if held != place.held:
-            place.held = held
-            for name in place.rules:
-                self._core.rules.add(name)
-        else:
-            for name in place.up_to_date:
-                self._core.rules.add_after(name, self._deps.settings.condition_seconds)
-        place.up_to_date.clear()
+        held = self._deps.inventory.usage.in_use(*names)
+        seconds = 0.0 if held != place.held else self._deps.settings.condition_seconds
+        place.held = held
+        for name in place.rules:
+            self._core.rules.add_after(name, seconds)
 
     def _observe_pool(self, driver: str, pool: str) -> None:
         """Look up again which devices count, as others may be published."""
-        for key in ((driver, pool), (driver, None), (None, pool), (None, None)):
+        for key in product((driver, None), (pool, None)):
             for name in self._pools.get(key, ()):
                 self._core.rules.add_after(name, TURN_SECONDS)
 
     def forget(self, name: str) -> None:
         """Forget a rule that is gone, or keeps no devices closed that can be judged."""
-        for names in self._places.pop(name, ()):
-            shape = _shape(names)
-            place = self._at[shape][names]
-            place.rules.discard(name)
-            place.up_to_date.discard(name)
-            if not place.rules:
-                del self._at[shape][names]
-                if not self._at[shape]:
-                    del self._at[shape]
-        pool = self._pool_of.pop(name, None)
-        if pool is not None:
+        places = self._places.pop(name, ())
+        for names in places:
+            self._at[names].rules.discard(name)
+            if not self._at[names].rules:
+                del self._at[names]
+        if places:
+            pool = places[0][:2]
             self._pools[pool].discard(name)
             if not self._pools[pool]:
                 del self._pools[pool]
@@ -178,39 +151,34 @@ class ReleasedConditions:
     def _look_at(self, rule: DeviceTaintRule) -> tuple[DeviceNames, ...]:
         """Return what has to be free for the rule, and follow its changes from now on, unless the rule is gone."""
         inventory, name, selected = self._deps.inventory, rule.meta.name, self._selected_by(rule)
-        pool = selected.driver, selected.pool
         places = devices_to_look_at(inventory, selected)
-        if name not in inventory.rules:
-            return places
-        if self._places.get(name) != places:
+        if name in inventory.rules and self._places.get(name) != places:
             self.forget(name)
-            self._places[name], self._pool_of[name] = places, pool
-            self._pools.setdefault(pool, set()).add(name)
+            self._places[name] = places
+            self._pools.setdefault(selected[:2], set()).add(name)
             for names in places:
-                alike = self._at.setdefault(_shape(names), {})
-                if names not in alike:
-                    alike[names] = _Place(names, inventory.usage.in_use(*names))
-                alike[names].rules.add(name)
-        for names in places:
-            self._at[_shape(names)][names].up_to_date.add(name)
+                if names not in self._at:
+                    self._at[names] = _Place(inventory.usage.in_use(*names))
+                self._at[names].rules.add(name)
         return places
 
     # --- the condition ---------------------------------------------------------------------------
 
-    def state_of(self, rule: DeviceTaintRule, seen_at: float) -> ReleasedState | None:
-        """Return the condition as it has to be now; None for a rule that closes no devices and never had it.
+    def state_of(self, rule: DeviceTaintRule, seen_at: float) -> tuple[Condition | None, float | None]:
+        """Return the condition as it has to be now, and the seconds until it may differ without a change, if any.
 
+        None for a rule that closes no devices and never had it, and while nothing can be said that was not said before.
         `seen_at`: when this generation of the rule was first seen, by the monotonic clock.
         """
         reason = self._reason(rule, seen_at)
         if reason is None:
-            return None
+            return None, None
         known = condition_of(rule.conditions, RELEASED)
         if known is None and reason is ReleasedReason.OUTDATED:
-            return ReleasedState(None, _WAIT_SECONDS)
+            return None, _WAIT_SECONDS
         state = ConditionState(_status(reason), reason.value, self._message(rule, reason))
         condition = updated(known, RELEASED, state, rule.generation, self._deps.clock.now())
-        return ReleasedState(condition, self._recheck_seconds(reason, seen_at))
+        return condition, self._recheck_seconds(reason, seen_at)
 
     def outlook(self, rule: DeviceTaintRule, seen_at: float, written: Iterable[Condition]) -> ReleasedOutlook:
         """Return what `state_of` would return now, beside the conditions that were written last."""
@@ -232,8 +200,7 @@ class ReleasedConditions:
             self._doubted_at = now
         if not is_true(written):
             return None
-        state = self.state_of(rule, seen_at)
-        condition = None if state is None else state.condition
+        condition, _ = self.state_of(rule, seen_at)
         if condition is None or (
             condition.reason == ReleasedReason.OUTDATED.value and now - self._doubted_at < DOUBT_SECONDS
         ):
@@ -298,18 +265,6 @@ _MESSAGES: Final = {
         "the device selector has fields that cannot be judged here, so it is not known which devices count"
     ),
 }
-
-
-def _shape(names: DeviceNames) -> tuple[bool, bool, bool]:
-    return names.driver is not None, names.pool is not None, names.device is not None
-
-
-def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str]]:
-    return [] if claim is None else [(each.driver, each.pool, each.device) for each in claim.allocation or ()]
-
-
-def _holding(claim: ResourceClaim | None) -> object:
-    return None if claim is None else (claim.allocation, claim.reserved_for)
 
 
 def _status(reason: ReleasedReason) -> str:

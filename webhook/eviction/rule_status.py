@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
@@ -133,18 +133,19 @@ class RuleStatusUpdater:
         self, rule: DeviceTaintRule, state: _RuleState, expiring: ExpiryStep, *, fresh: bool
     ) -> float | None:
         """Write the conditions if they changed; return as `sync` does. `fresh`: the first of a generation."""
-        due = await self._conditions(rule, state, rule.generation)
+        due = await self._conditions(rule, state)
         if due is None:
             return _SOON_SECONDS
-        if not self._may_write(due.conditions):
+        conditions, recheck_seconds = due
+        if not self._may_write(conditions):
             state.forecast = None  # it may have been counted from what is out of date
             return _UNTRUSTED_SECONDS
-        if not await self._write(rule, state, due.conditions):
+        if not await self._write(rule, state, conditions):
             state.generation = None if fresh else rule.generation  # not written, so the generation is still new
             return self._core.rules.add_rate_limited(rule.meta.name)
         if not expiring.failed:
             self._core.rules.forget(rule.meta.name)
-        return _SOON_SECONDS if expiring.write else _earliest(due.recheck_seconds, expiring.recheck_seconds)
+        return _SOON_SECONDS if expiring.write else _earliest(recheck_seconds, expiring.recheck_seconds)
 
     async def _withdraw(self, rule: DeviceTaintRule, state: _RuleState) -> None:
         """Take back that devices are released, if that no longer holds."""
@@ -212,11 +213,18 @@ class RuleStatusUpdater:
             state.last_reason, state.last_event_at = ours.reason, now
             self._core.recorder.record(rule_event(rule, ConditionReason(ours.reason), ours.message))
 
-    async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _ConditionsToWrite | None:
-        """Return all of our conditions on the rule; None if it is to be counted again: plan or rule have changed."""
-        planned = self._core.planned
+    async def _conditions(
+        self, rule: DeviceTaintRule, state: _RuleState
+    ) -> tuple[list[Condition], float | None] | None:
+        """Return all of our conditions on the rule, and the seconds until they may differ without a change, if any.
+
+        None if it is to be counted again: plan or rule have changed.
+        """
+        planned, generation, in_tree = self._core.planned, rule.generation, self._deps.mode is Mode.REPLACEMENT
         progress, again = await self._progress(rule, state)
-        forecast = await self._forecast(rule, state)
+        forecast = None
+        if in_tree and rule.taint.effect == NONE:  # counted once for each change to its spec (E-40)
+            forecast = state.forecast or await forecast_of(self._core, rule)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
         if not progress.pending and not self._counts_all(rule, planned):
@@ -227,7 +235,7 @@ class RuleStatusUpdater:
         if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
-        if self._deps.mode is Mode.REPLACEMENT and not is_canary(rule):
+        if in_tree and not is_canary(rule):
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
             evicted = self._ceilings.tally_of(rule).evicted
             theirs = in_tree_condition(rule.taint.effect, progress.pending, len(progress.namespaces), evicted, forecast)
@@ -239,11 +247,10 @@ class RuleStatusUpdater:
         if ours is not None or self._ceilings.tally_of(rule).counting:
             conditions += self._counts(rule, generation)
         may_change = ours is not None and (progress.pending > 0 or not progress.settled)
-        released, waits = self.released.state_of(rule, state.seen_at), [again if may_change else None]
+        released, recheck_seconds = self.released.state_of(rule, state.seen_at)
         if released is not None:
-            conditions += [released.condition] if released.condition is not None else []
-            waits.append(released.recheck_seconds)
-        return _ConditionsToWrite(conditions, _earliest(*waits))
+            conditions.append(released)
+        return conditions, _earliest(again if may_change else None, recheck_seconds)
 
     def _counts_all(self, rule: DeviceTaintRule, planned: int) -> bool:
         """Return whether a count by the plan of this revision has missed no pod that the rule has come to hit since."""
@@ -283,12 +290,6 @@ class RuleStatusUpdater:
             return ConditionState("False", ConditionReason.NOTHING_TO_DO.value, _NOT_ASKED)
         return None
 
-    async def _forecast(self, rule: DeviceTaintRule, state: _RuleState) -> ImpactForecast | None:
-        """Forecast what a rule of effect None would do, counted once for each change to its spec (E-40)."""
-        if self._deps.mode is not Mode.REPLACEMENT or rule.taint.effect != NONE:
-            return None
-        return state.forecast or await forecast_of(self._core, rule)
-
     def _is_announced(self, rule: DeviceTaintRule) -> bool:
         """Tell whether pods may be planned for the rule by its condition: `/evict` is announced first."""
         if not self._deps.mode.acts or rule.taint.effect == NO_EXECUTE or not is_ours(rule, self._scope):
@@ -310,13 +311,6 @@ class RuleStatusUpdater:
         if not progress.limited or state.moved != evicted:
             state.moved, state.moved_at = evicted, now
         return now - state.moved_at >= _STALLED_SECONDS
-
-
-class _ConditionsToWrite(NamedTuple):
-    """Conditions to write, and the seconds until they may differ without a change; None if they cannot."""
-
-    conditions: list[Condition]
-    recheck_seconds: float | None
 
 
 def _earliest(*seconds: float | None) -> float | None:

@@ -268,10 +268,9 @@ class Upkeep:
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
         """Note that a pod is there, has changed, or is gone."""
-        if old is not None and (new is None or new.meta.uid != old.meta.uid):
-            self._end(old)
-            old = None
         if new is None:
+            if old is not None:
+                self._end(old)
             return
         key, owner = f"{new.meta.namespace}/{new.meta.name}", owner_of(new)
         before = "" if old is None else owner_of(old)

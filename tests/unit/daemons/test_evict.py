@@ -147,7 +147,7 @@ def test_profiles_are_those_of_the_policy_in_use() -> None:
         async with world.running():
             for text in (GOOD, BROKEN, OTHER):
                 await world.offer(text)
-                rates.append(world.worker._profiles.all[0].settings.rate)
+                rates.append(world.worker._pods.profiles[0].settings.rate)
         return rates
 
     assert asyncio.run(test()) == [3, 3, 4]

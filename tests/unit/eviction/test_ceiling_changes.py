@@ -80,9 +80,7 @@ def test_counts_of_patches_without_rules_are_kept_for_a_thousand_of_them() -> No
         world.remove(world.inventory.rules[each.meta.name])
     assert len(groups._groups) == len(groups._empty) == 1000
     assert next(iter(groups._empty)) == "uid-p-3"
-    assert not groups._tallies
-    assert not groups._names
-    assert not groups._origins
+    assert not groups._known
 
 
 def test_patch_that_has_rules_again_is_not_forgotten_for_others() -> None:

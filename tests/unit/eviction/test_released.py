@@ -299,7 +299,7 @@ def test_nothing_is_kept_of_rules_that_are_gone() -> None:
     world.remove(*rules)
     assert kept.held_count == 0
     assert kept.outlook(rules[0], 0.0, ()).period_seconds == 1.0, "one was being handled when it went"
-    assert not any((kept._places, kept._at, kept._pools, kept._pool_of))
+    assert not any((kept._places, kept._at, kept._pools))
 
 
 def test_rules_in_use_are_counted() -> None:

@@ -8,7 +8,6 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, FakeCluster, World, delegated, evicting
-from webhook.admission.confirmation import Numbers
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
@@ -320,7 +319,7 @@ def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     gang(world, 8)
     confirmed = rule()
     impact = impact_of(world.inventory, confirmed.selector, Taint.of_rule(confirmed, in_tree=False), NOW)
-    ceiling = ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), Confirmed(len(impact.pods), 1))
+    ceiling = ceiling_of(confirmed, Policy(), lambda: (0, 0), Confirmed(len(impact.pods), 1))
     world = evicting(ceiling_of=lambda _: ceiling)
     gang(world, 8)
     world.add(confirmed)

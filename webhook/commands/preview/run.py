@@ -63,7 +63,6 @@ from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, later
-from webhook.eviction.profiles import Grouping
 from webhook.files.manifests import Stock, held_in, patching_object_in, text
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
@@ -417,7 +416,6 @@ def as_our_worker(inventory: Inventory, preview: Preview, pods: ProfiledPods, no
         evictions=_Previewed(inventory, evicted),
         hit=hit,
         profile_of=pods.profile_of,
-        gang_of=Grouping(inventory, pods.profile_of).gang_of,
         hold_of=lambda _: None,
         group_of=str,
         exceeded=lambda *_: "",

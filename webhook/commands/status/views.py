@@ -38,7 +38,7 @@ from webhook.eviction.pod_plan import (
     together_with,
 )
 from webhook.eviction.ports import BudgetLimit, Limit, NamespaceLimit, OverallLimit, OwnerLimit
-from webhook.eviction.profiles import Grouping, max_unavailable, owner_of
+from webhook.eviction.profiles import max_unavailable, owner_of
 from webhook.eviction.room import GATES, Places, Room
 from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import root_owner
@@ -313,7 +313,6 @@ class WorkerView:
             evictions=evictions,
             hit=self._hit,
             profile_of=self._pods.profile_of,
-            gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
             hold_of=objects.hold_of,
             group_of=str,
             exceeded=lambda rule, *_: self._stops[rule].message if rule in self._stops else "",
@@ -384,10 +383,7 @@ class WorkerView:
     def _put_off(self, pod: Pod, wait: Wait) -> WaitsFor:
         """Return what a pod waits for that waits for a window, its end, the end of a hold, or another of its unit."""
         if wait.reason is StepReason.WINDOW:
-            unit = self._plan.units.get(pod.meta.uid)
-            members = unit.members if unit is not None else (self._plan.going[pod.meta.uid],)
-            profiles = {each.profile.position: each.profile.settings for each in members}
-            opening = opening_text(profiles.values(), self._settings.now)
+            opening = opening_text(self._plan.members_of(self._plan.going[pod.meta.uid]), self._settings.now)
             return WaitsFor(WaitKind.WINDOW, f"a window, which opens at {opening}" if opening else "a window")
         if wait.reason is StepReason.COMPLETING:
             return WaitsFor(WaitKind.COMPLETION, f"its end{_until(wait)}")

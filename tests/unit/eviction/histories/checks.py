@@ -217,7 +217,7 @@ class Checks:
     def _keeps_places(self, unit: Unit) -> None:
         """Not by the gates: no more places are taken than one profile allows, in all and in each namespace."""
         core, members = self.run.core, {each.uid for each in unit.members}
-        profiles = core.deps.profiles().all
+        profiles = core.deps.profiles()
         shared = any(key == unit.key and uid not in members for uid, key in core.room.everywhere._place_of.items())
         # A pod that terminates in line has its place, however full all is, and takes no other: its unit is given back.
         if len(profiles) > 1 or shared or any(map(self._ends_in_line, unit.members)):

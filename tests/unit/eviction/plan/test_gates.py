@@ -23,7 +23,7 @@ from webhook.eviction.ledger import Ledger, Moment, Taken, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import EvictionPlan, StepReason, Unit, Wait
 from webhook.eviction.ports import LimitKind
-from webhook.eviction.profiles import Grouping, Profile
+from webhook.eviction.profiles import Profile
 from webhook.eviction.room import GATES, Gate, Room
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
@@ -52,7 +52,6 @@ class Here:
             evictions=evictions,
             hit=evictions.hits(),
             profile_of=lambda _: self.profile,
-            gang_of=Grouping(self.inventory, lambda _: self.profile).gang_of,
             hold_of=lambda _: None,
             group_of=str,
             exceeded=lambda *_: "",

@@ -33,7 +33,7 @@ from webhook.api.pods import DisruptionBudget, PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Failure, Ledger, Moment, Taken, View
 from webhook.eviction.pod_plan import Unit
-from webhook.eviction.profiles import Grouping, Profile
+from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
@@ -85,7 +85,6 @@ def world_of(state: State) -> World:
         evictions=evictions,
         hit=evictions.hits(),
         profile_of=lambda _: profile,
-        gang_of=Grouping(inventory, lambda _: profile).gang_of,
         hold_of=lambda _: "release week" if state.quiet else None,
         group_of=str,
         exceeded=lambda _group, pods, *_: "it hits more than two pods" if pods > len(_PODS) - 1 else "",

@@ -17,7 +17,7 @@ from tests.unit.eviction.plan.ledgers import random_ledger
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import DisruptionBudget, Pod
 from webhook.eviction.ledger import Ledger, Moment, View
-from webhook.eviction.profiles import Grouping, Profile
+from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory
@@ -95,7 +95,6 @@ def _view(dice: Dice, mood: Mood, inventory: Inventory, profiles: tuple[Profile,
         if eviction is not None:
             hit[key] = eviction
     first = {pod.meta.uid: dice.often(0.6) for _, pod in sorted(inventory.pods.items())}
-    grouping = Grouping(inventory, lambda pod: profiles[not first[pod.meta.uid]])
     holds = {namespace: "release week" for namespace in NAMESPACES if dice.often(mood.held / 2)}
     groups = {}
     for _, each in sorted(inventory.rules.items()):
@@ -109,7 +108,6 @@ def _view(dice: Dice, mood: Mood, inventory: Inventory, profiles: tuple[Profile,
         evictions=evictions,
         hit=hit,
         profile_of=lambda pod: profiles[not first[pod.meta.uid]],
-        gang_of=grouping.gang_of,
         hold_of=holds.get,
         group_of=lambda uid: groups[uid],
         exceeded=Ceilings(ceilings, protected).exceeded,
