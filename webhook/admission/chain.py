@@ -201,8 +201,8 @@ def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
         softening = softening_of(subject.new, subject.old, request, context)
     elif isinstance(subject.new, ResourceSlicePatch):
         softening = softening_of_patch(subject.new, subject.old, request, context)
-    if softening is not UNTOUCHED:
-        return _softened(subject, request, context, softening)
+    if softening.edits:
+        return _softened(request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
     if isinstance(subject.new, CLAIMING):
@@ -212,19 +212,15 @@ def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
     if isinstance(subject.new, ResourceSlice):
         edits += attribute_edits(subject.new, subject.old, request, context)
     patch = patch_for(request.object, edits)
-    if not patch:
-        return _decision(list(remarks)) if remarks else ALLOWED
-    return Decision(remarks, patch, {"decision": "defaulted"})
+    if patch:
+        return Decision(remarks, patch, {"decision": "defaulted"}, assumed=softening.left)
+    if softening.left is not None:
+        return Decision(assumed=softening.left)
+    return _decision(list(remarks)) if remarks else ALLOWED
 
 
-def _softened(
-    subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
-) -> Decision:
-    """Make the decision of /mutate on a rule that an entry of the policy may soften."""
-    if not softening.edits:
-        patch = patch_for(request.object, list(edits_for(subject.new, subject.old, context)))
-        annotations = {"decision": "defaulted"} if patch else {}
-        return Decision((), patch, annotations, assumed=softening.left)
+def _softened(request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult) -> Decision:
+    """Make the decision of /mutate on a rule or patch that an entry of the policy softens."""
     annotations = {"decision": "softened", "policy-hash": context.policy.hash}
     if softening.impact:
         annotations[IMPACT] = softening.impact
