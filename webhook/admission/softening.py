@@ -252,7 +252,7 @@ def softening_of_patch(
     found = _verdict(check, parts, change, text, context, siblings=True) if parts else _Verdict()
     if not found.chosen:
         return SofteningResult(left=found.left)
-    soft = _soft_patch(new, old, [part.key for part in found.chosen], context.now)
+    soft = _soft_patch(new, old, [part.rule.taint.key for part in found.chosen], context.now)
     return _result_of_patch(new, old, soft, found.why, context)._replace(impact=found.figures)
 
 
