@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from webhook.admission.claim_view import REQUESTED_BY, ClaimView, author_of
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Change
-from webhook.admission.policy_check import AUTHOR_RULE, Explanation, differences, explanation_of_claim
+from webhook.admission.policy_check import AUTHOR_RULE, Explanation, claims_matter, differences, explanation_of_claim
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource
@@ -171,8 +171,8 @@ class _Stored:
                 yield self.at_rest(finding)
 
     def _of_unknown_author(self, judge: Judge) -> Iterator[AtRest]:
-        claiming = self._claiming
-        if self._author is not Author.UNKNOWN or not claiming.tolerates or not _matters(self._context):
+        claiming, judges = self._claiming, filter(None, (self._context.judge, self._context.candidate))
+        if self._author is not Author.UNKNOWN or not claiming.tolerates or not any(map(claims_matter, judges)):
             return
         if claiming.is_template:
             text = "does not say who wrote this: claims made from it have an unknown author; create it again"
@@ -205,12 +205,6 @@ class _Stored:
         if not judge.judges_claims:
             return Rulings()
         return claim_rulings(self._claiming, judge, self._scope, self._context, everything=True)
-
-
-def _matters(context: AdmissionContext) -> bool:
-    """Return whether a policy needs to know the author."""
-    judges = filter(None, (context.judge, context.candidate))
-    return any(judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY for judge in judges)
 
 
 def _annotation_of(new: ResourceClaim | ResourceClaimTemplate, *, from_template: bool) -> str | None:

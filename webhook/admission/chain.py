@@ -82,10 +82,9 @@ def validate(request: AdmissionRequest, context: AdmissionContext, ruled: Policy
 def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:
     """Return what the policy says about a request, without the inventory. Compile selectors. Raises OutOfTime."""
     try:
-        subject = _subject(request)
-        if isinstance(subject, Decision) or subject.errors or request.sub_resource:
-            return SILENT
-        if any(list(islice(_field_errors(subject, request, context), MAX_FINDINGS))):
+        subject = _sound(request)
+        # All of them are asked for, as selectors are compiled on the way.
+        if subject is None or any(list(islice(_field_errors(subject, request, context), MAX_FINDINGS))):
             return SILENT
         written = is_written(subject.new, request, context)
         return SILENT if written else policy_findings(subject.new, subject.old, request, context, subject.excess)
@@ -184,11 +183,8 @@ def _allowed_by(hits: tuple[tuple[str, Action], ...]) -> Decision:
 
 def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     """Decide what to set in the object. Never refuse: `validate` gets what is malformed. Raises OutOfTime."""
-    try:
-        subject = _subject(request)
-    except RecursionError:
-        return ALLOWED
-    if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
+    subject = _sound(request)
+    if subject is None or subject.cut:
         return ALLOWED
     # The times of a rule that the patch controller writes are those of the patch.
     return ALLOWED if is_written(subject.new, request, context) else _mutated(subject, request, context)
@@ -201,8 +197,8 @@ def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
         softening = softening_of(subject.new, subject.old, request, context)
     elif isinstance(subject.new, ResourceSlicePatch):
         softening = softening_of_patch(subject.new, subject.old, request, context)
-    if softening is not UNTOUCHED:
-        return _softened(subject, request, context, softening)
+    if softening.edits:
+        return _softened(request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
     if isinstance(subject.new, CLAIMING):
@@ -212,19 +208,15 @@ def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
     if isinstance(subject.new, ResourceSlice):
         edits += attribute_edits(subject.new, subject.old, request, context)
     patch = patch_for(request.object, edits)
-    if not patch:
-        return _decision(list(remarks)) if remarks else ALLOWED
-    return Decision(remarks, patch, {"decision": "defaulted"})
+    if patch:
+        return Decision(remarks, patch, {"decision": "defaulted"}, assumed=softening.left)
+    if softening.left is not None:
+        return Decision(assumed=softening.left)
+    return _decision(list(remarks)) if remarks else ALLOWED
 
 
-def _softened(
-    subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
-) -> Decision:
-    """Make the decision of /mutate on a rule that an entry of the policy may soften."""
-    if not softening.edits:
-        patch = patch_for(request.object, list(edits_for(subject.new, subject.old, context)))
-        annotations = {"decision": "defaulted"} if patch else {}
-        return Decision((), patch, annotations, assumed=softening.left)
+def _softened(request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult) -> Decision:
+    """Make the decision of /mutate on a rule or patch that an entry of the policy softens."""
     annotations = {"decision": "softened", "policy-hash": context.policy.hash}
     if softening.impact:
         annotations[IMPACT] = softening.impact
@@ -235,33 +227,13 @@ def _softened(
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:
     """Explain the policy's rules that `validate` evaluates, and why each matches or not. Raises OutOfTime."""
-    try:
-        subject = _subject(request)
-    except RecursionError:
-        return NOTHING
-    if isinstance(subject, Decision) or subject.errors or request.sub_resource:
-        return NOTHING
+    subject = _sound(request)
     # Whatever ends `validate` before the policy is evaluated ends this too.
-    if next(_field_errors(subject, request, context), None) is not None:
+    if subject is None or next(_field_errors(subject, request, context), None) is not None:
         return NOTHING
     if not _by_controller(request, context) and any(map(_is_limit, _documented(subject, context))):
         return NOTHING
     return explanation(subject.new, subject.old, request, context, subject.excess)
-
-
-def _subject(request: AdmissionRequest) -> ReviewSubject | Decision:
-    """Return the objects of a request, or the decision where there is nothing to judge."""
-    if request.problems:
-        return Decision(problem="; ".join(request.problems))
-    row = KINDS.get(request.resource)
-    return _unknown(request) if row is None else _subject_of(row, request)
-
-
-def _unknown(request: AdmissionRequest) -> Decision:
-    supported = sorted({resource.resource for resource in KINDS})
-    error = not_supported(Path.root().child("resource"), str(request.resource), supported)
-    error = replace(error, detail=f"not judged here; {error.detail}")
-    return _decision([Finding(Severity.WARN, error)])
 
 
 def _field_errors(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
@@ -346,12 +318,27 @@ def _decision(
 # --- what a review is about: objects read by their row of the table of kinds ----------------------
 
 
-def _subject_of(row: KindRules, request: AdmissionRequest) -> ReviewSubject | Decision:
-    """Return the objects of a request for the resource of a row, or the decision where there is nothing to judge.
+def _sound(request: AdmissionRequest) -> ReviewSubject | None:
+    """Return the objects of a request; None where `validate` looks no further than their form, or at a part of them."""
+    try:
+        subject = _subject(request)
+    except RecursionError:
+        return None
+    return None if isinstance(subject, Decision) or subject.errors or request.sub_resource else subject
+
+
+def _subject(request: AdmissionRequest) -> ReviewSubject | Decision:
+    """Return the objects of a request, or the decision where there is nothing to judge.
 
     A claim or template that is too large is cut before it is read; one whose spec is known is not read again.
     """
-    if request.operation not in _WRITES or not _judged(request.sub_resource, row):
+    if request.problems:
+        return Decision(problem="; ".join(request.problems))
+    row = KINDS.get(request.resource)
+    if row is None:
+        return _unknown(request)
+    status = request.sub_resource == _STATUS and row.status_errors is not None
+    if request.operation not in _WRITES or (request.sub_resource and not status):
         return ALLOWED
     mismatch = _kind_mismatch(request, row)
     if mismatch is not None:
@@ -386,8 +373,11 @@ def _decoded(
     return structs.replace(decoded, spec=spec), excess
 
 
-def _judged(sub_resource: str, row: KindRules) -> bool:
-    return not sub_resource or (sub_resource == _STATUS and row.status_errors is not None)
+def _unknown(request: AdmissionRequest) -> Decision:
+    supported = sorted({resource.resource for resource in KINDS})
+    error = not_supported(Path.root().child("resource"), str(request.resource), supported)
+    error = replace(error, detail=f"not judged here; {error.detail}")
+    return _decision([Finding(Severity.WARN, error)])
 
 
 def _only_clean_up(request: AdmissionRequest) -> bool:

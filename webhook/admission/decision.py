@@ -206,7 +206,7 @@ def status_of(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
     if decision.problem is not None:
         return status | {"message": decision.problem}
     denials = decision.denials
-    texts = [_line(finding) for finding in denials]
+    texts = [f"{each.error} (rule {each.rule})" if each.rule else str(each.error) for each in denials]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     kind = f"{request.kind.kind}.{request.kind.group}" if request.kind.group else request.kind.kind
     name = request.display_name
@@ -220,10 +220,6 @@ def status_of(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
             "causes": [_cause(finding) for finding in denials],
         },
     }
-
-
-def _line(finding: Finding) -> str:
-    return f"{finding.error} (rule {finding.rule})" if finding.rule else str(finding.error)
 
 
 def _cause(finding: Finding) -> dict[str, str]:

@@ -34,7 +34,9 @@ def edits_for(new: object, old: object | None, context: AdmissionContext) -> Ite
     """Yield what to set in an object that is created (`old` is None) or updated."""
     match new:
         case DeviceTaintRule():
-            yield from _rule_edits(new, old if isinstance(old, DeviceTaintRule) else None, context.now)
+            time = rule_time(new, old if isinstance(old, DeviceTaintRule) else None, context.now)
+            if time != new.taint.time_added:
+                yield ("spec", "taint", "timeAdded"), format_time(time)
         case ResourceSlice():
             yield from _slice_edits(new, old if isinstance(old, ResourceSlice) else None, context)
         case ResourceClaim():
@@ -48,12 +50,6 @@ def edits_for(new: object, old: object | None, context: AdmissionContext) -> Ite
             yield from _patch_edits(new, old if isinstance(old, ResourceSlicePatch) else None, context.now)
         case _:
             pass
-
-
-def _rule_edits(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> Iterator[Edit]:
-    time = rule_time(new, old, now)
-    if time != new.taint.time_added:
-        yield ("spec", "taint", "timeAdded"), format_time(time)
 
 
 def rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> datetime:

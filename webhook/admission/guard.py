@@ -52,7 +52,7 @@ from webhook.patches.patch_reach import (
     stands,
 )
 from webhook.policy.limits import PodFacts, ProfileMatcher
-from webhook.policy.model import ImpactSettings, PolicyMode
+from webhook.policy.model import PolicyMode
 from webhook.policy.windows import Leaving, fit_texts, has_windows
 from webhook.validation.formats import METADATA
 from webhook.validation.patches import DEVICES
@@ -294,7 +294,6 @@ class _Guarding:
         self._old = old
         self._request = request
         self._context = context
-        self._settings: ImpactSettings = context.policy.impact
         self._skips_a_step = skips_a_step
         self._hit: ImpactToConfirm | None = None
         """What it hits, or will hit once it acts; None if that is not known."""
@@ -323,13 +322,40 @@ class _Guarding:
     def _answer(
         self, findings: list[Finding], annotations: dict[str, str], assumed: Assumed | None = None
     ) -> GuardFindings:
-        """Return the result as `answer` gives it, with what will act."""
-        set_now = list(faults_of_new(self._text, self._hit, self._context))
-        found = answer(findings, set_now, annotations, self._request, self._context)
-        if found is SILENT:
+        """Return the result, with refusals as warnings if the policy only warns or the glass may be broken.
+
+        A text that may not be set is refused in every mode, else it could be planted while no limit asks for it.
+        """
+        set_now = list(self._faults_of_new())
+        mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
+        enforced = mode is PolicyMode.ENFORCE
+        if mode is PolicyMode.OFF:
+            findings, annotations = [], {}
+        broke = glass and denied([*set_now, *(findings if enforced else ())])
+        if broke:
+            annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
+        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
+        if not kept and not annotations:
             return SILENT
-        stays = self._context.policy.mode is PolicyMode.OFF or denied(found.findings)
-        return found._replace(assumed=None if stays else assumed, siblings=self._siblings)
+        stays = mode is PolicyMode.OFF or denied(kept)
+        return GuardFindings(kept, annotations, None if stays else assumed, broke, self._siblings)
+
+    def _faults_of_new(self) -> Iterator[Finding]:
+        """Yield why a text that is set or changed may not be."""
+        text, hit, sight = self._text, self._hit, self._context.sight
+        if not text.is_new:
+            return
+        fault = text.misplaced()
+        if hit is not None:
+            fault = fault or text.overstated(hit)
+            if fault and text.confirmable:
+                fault = (
+                    f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
+                )
+        elif sight is not None and fault is None:
+            fault = f"cannot be compared with the impact: {sight.unknown}; try again in a while"
+        if fault:
+            yield deny(CONFIRM, fault)
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -361,7 +387,7 @@ class _Guarding:
         reasons = check.reasons_unknown(change.unknown, of_filter=change.of_filter)
         if reasons and not self._are_excused(reasons):
             known = "".join(f"; {each.reason.text}" for each in check.reasons_known())
-            yield deny(self._wording.selector, f"{text}{known}; try again in a while{glass_hint(self._settings)}")
+            yield deny(self._wording.selector, f"{text}{known}; try again in a while{self._glass_hint}")
         else:
             yield warn(self._wording.selector, text)
 
@@ -434,60 +460,26 @@ class _Guarding:
                 )
                 return
             text += f"; {self._wording.unanswered}"
-        yield deny(at, f"{text}; {way_out(self._text, hit, self._settings, self._wording.selecting)}")
+        yield deny(at, f"{text}; {self._way_out(hit)}")
         if self._text.text and not self._text.misplaced():
             yield deny(CONFIRM, fault)
 
+    def _way_out(self, hit: ImpactToConfirm) -> str:
+        """Return what the requester of a refused rule or patch can do."""
+        text, selecting = self._text, self._wording.selecting
+        if not text.confirmable:
+            return f"no one may confirm it (confirmable: false); narrow the {selecting}{self._glass_hint}"
+        who = "to go ahead," if text.by_requester else "to go ahead, one of the policy's confirmers must"
+        return f"narrow the {selecting}, or {who} {self._to_confirm(hit)}"
 
-def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str) -> str:
-    """Return what the requester of a refused rule or patch can do; `what` selects its devices."""
-    if not text.confirmable:
-        return f"no one may confirm it (confirmable: false); narrow the {what}{glass_hint(settings)}"
-    who = "to go ahead," if text.by_requester else "to go ahead, one of the policy's confirmers must"
-    return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
+    def _to_confirm(self, hit: ImpactToConfirm) -> str:
+        return f'set annotation {CONFIRM_IMPACT} to "{self._text.text_for(hit)}"'
 
-
-def answer(
-    findings: list[Finding],
-    set_now: list[Finding],
-    annotations: dict[str, str],
-    request: AdmissionRequest,
-    context: AdmissionContext,
-) -> GuardFindings:
-    """Return findings with refusals turned into warnings if the policy only warns or the glass may be broken.
-
-    `set_now`: a text that may not be set is refused in every mode, else it could be planted while no limit asks for it.
-    """
-    mode, glass = context.policy.mode, breaks_glass(request, context)
-    enforced = mode is PolicyMode.ENFORCE
-    if mode is PolicyMode.OFF:
-        findings, annotations = [], {}
-    broke = glass and denied([*set_now, *(findings if enforced else ())])
-    if broke:
-        annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-    kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
-    return GuardFindings(kept, annotations, broke_glass=broke) if kept or annotations else SILENT
-
-
-def faults_of_new(text: CarriedText, hit: ImpactToConfirm | None, context: AdmissionContext) -> Iterator[Finding]:
-    """Yield why a text that is set or changed may not be; `hit`: what the object will hit, None if it is not known."""
-    if not text.is_new:
-        return
-    fault = text.misplaced()
-    if hit is not None:
-        fault = fault or text.overstated(hit)
-        if fault and text.confirmable:
-            fault = f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
-    elif context.sight is not None and fault is None:
-        fault = f"cannot be compared with the impact: {context.sight.unknown}; try again in a while"
-    if fault:
-        yield deny(CONFIRM, fault)
-
-
-def glass_hint(settings: ImpactSettings) -> str:
-    """Say who may break the glass, as the end of a sentence."""
-    groups = settings.break_glass_groups
-    return f", or as a member of group {' or '.join(groups)}" if groups else ""
+    @property
+    def _glass_hint(self) -> str:
+        """Who may break the glass, as the end of a sentence."""
+        groups = self._context.policy.impact.break_glass_groups
+        return f", or as a member of group {' or '.join(groups)}" if groups else ""
 
 
 def milder(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from webhook.admission.excess import excess_of
 from webhook.admission.lint import lint_of_requests
-from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
 from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path
 from webhook.policy.evaluation import ScopedJudge
@@ -60,7 +60,8 @@ class KnownSpec:
         self._value = value
         self.classes = tuple([asked.exact.device_class_name for asked in everything_asked(path, requests)])
         """The device class of each request and alternative, in order."""
-        self.quiet = _is_quiet(path, requests)
+        errors = chain(request_errors(path, requests, NEWEST), documented_request_errors(path, requests))
+        self.quiet = next(errors, None) is None and next(lint_of_requests(path, requests), None) is None
         """Whether it has no field errors in the newest release, keeps to the documents, and has no lint findings."""
         self._settled: dict[int, _Settled] = {}
 
@@ -142,11 +143,6 @@ class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         if UNSET in found.values():
             found = {name: value for name, value in found.items() if value is not UNSET}
         return found, known
-
-
-def _is_quiet(path: Path, requests: tuple[DeviceRequest, ...]) -> bool:
-    errors = chain(request_errors(path, requests, NEWEST), documented_request_errors(path, requests))
-    return next(errors, None) is None and next(lint_of_requests(path, requests), None) is None
 
 
 KNOWN: Final = {

@@ -18,7 +18,6 @@ from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
 from webhook.admission.impact_text import first_names, on_missing_selector, places_figures
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.places import places_of
 from webhook.admission.recent_impact import (
     ClosedDevices,
     closed_together,
@@ -29,17 +28,19 @@ from webhook.admission.recent_impact import (
     yet_to_begin,
 )
 from webhook.admission.review import AdmissionRequest
+from webhook.api.claims import ResourceClaim
 from webhook.api.messages import counted
 from webhook.api.meta import format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule, counted_pods
-from webhook.api.taints import NO_EXECUTE
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import selectors_in_scope, siblings_of_rule
 from webhook.inventory.impact import Impact, Taint, impact_of, joint_impact, with_companions, with_gangs
-from webhook.inventory.placement import PodPlacement
+from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, placements
 from webhook.inventory.pools import Check, Evictor, in_steps
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.inventory.state import Inventory
+from webhook.inventory.supply import NotKnownError, Supply
 from webhook.inventory.targets import DeviceNames
 from webhook.policy.limits import limits_for, protected_among, resolve_limit
 from webhook.policy.match import Requester
@@ -112,39 +113,30 @@ class TaintCheck:
         context: AdmissionContext,
     ) -> None:
         self.rules = rules
-        self._new = rules[0]
+        self.rule = rules[0]
+        """The first of them; all have the same key and effect."""
         self._old = old
         self._beside = beside
         self._request = request
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
         self._in_time: Check = partial(context.budget.check, _PHASE)
-        self._evicts = self._new.effective_effect == NO_EXECUTE
+        self._evicts = self.rule.effective_effect == NO_EXECUTE
 
     @cached_property
     def limits(self) -> ImpactLimits:
         """The entry of the policy that applies."""
         requester = Requester(self._request.username, self._request.groups)
-        return limits_for(self._settings, requester, self._new.taint, self._new.effective_effect, self._in_time)
-
-    @property
-    def key(self) -> str:
-        """The key of the taint."""
-        return self._new.taint.key
+        return limits_for(self._settings, requester, self.rule.taint, self.rule.effective_effect, self._in_time)
 
     @property
     def is_literal(self) -> bool:
         """Whether the taint has effect NoExecute, rather than a form that evicts pods."""
-        return self._new.taint.effect == NO_EXECUTE
-
-    @property
-    def softened(self) -> bool:
-        """Whether the taint has the form that softening gives to a NoExecute taint."""
-        return self._new.softened
+        return self.rule.taint.effect == NO_EXECUTE
 
     def reasons_known(self) -> Iterator[LimitReason]:
         """Say why it is over the limit, whatever it hits."""
-        selector = self._new.selector
+        selector = self.rule.selector
         if selector is None:
             yield LimitReason("no-selector", f"a rule without selector {on_missing_selector(self._context.servers)}")
         elif selector.empty:
@@ -154,11 +146,11 @@ class TaintCheck:
             yield LimitReason("unknown-selector", text)
         elif is_wide(selector):
             yield LimitReason("unknown-selector", "nothing in the selector can be judged, so it counts as every device")
-        added = self._new.taint.time_added
-        if added is not None and is_backdated(self._new, self._old, self._context.now):
+        added = self.rule.taint.time_added
+        if added is not None and is_backdated(self.rule, self._old, self._context.now):
             text = f"timeAdded {format_time(added)} is past, so tolerationSeconds may be over"
             # A rule that is softened gets the time of the softening; one that still has such a time was not softened.
-            yield LimitReason("backdated", text, softens=not self._new.softened)
+            yield LimitReason("backdated", text, softens=not self.rule.softened)
 
     def reasons_unknown(self, why: str, *, of_filter: bool) -> Iterator[LimitReason]:
         """Say why it counts as over the limit while its impact is not known; `why` says why not.
@@ -236,7 +228,7 @@ class TaintCheck:
     def _closing(self, inventory: Inventory) -> Sequence[DeviceNames]:
         """Return the devices that the limit is for."""
         selectors = [rule.selector for rule in self.rules]
-        selectors += selectors_beside(inventory, self._new, self._context)
+        selectors += selectors_beside(inventory, self.rule, self._context)
         return tuple(dict.fromkeys([DeviceNames.of(each, inventory.servers) for each in selectors]))
 
     def left_at_once(self, inventory: Inventory, impact: Impact) -> bool:
@@ -265,7 +257,7 @@ class PartReason(NamedTuple):
     @property
     def excused(self) -> bool:
         """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the taint."""
-        return self.may_soften and self.part.softened
+        return self.may_soften and self.part.rule.softened
 
 
 class LimitCheck:
@@ -330,7 +322,7 @@ class LimitCheck:
             for selector, taint in self._taints_of(inventory, rules)
         ]
         without = self._old.meta.name if isinstance(self._old, DeviceTaintRule) else ""
-        return structs.replace(impact, places=places_of(inventory, impact, taints, without, self._context))
+        return structs.replace(impact, places=_places_of(inventory, impact, taints, without, self._context))
 
     def _impact_of(self, inventory: Inventory, rules: Sequence[DeviceTaintRule]) -> Impact:
         context, taints = self._context, self._taints_of(inventory, rules)
@@ -467,3 +459,55 @@ def _each_once(reasons: Sequence[PartReason]) -> tuple[PartReason, ...]:
 def _lenience(each: PartReason) -> tuple[bool, bool]:
     """Return whether the taint may be softened, and whether it is, by the entry of the policy that says so."""
     return each.part.limits.softens, each.excused
+
+
+# --- where the pods of an impact would go -------------------------------------------------------------
+
+_PLACING_SECONDS: Final = 0.1
+_PLACED_MOST: Final = 5_000
+"""For more pods it takes longer to say what they ask for."""
+
+
+def _places_of(
+    inventory: Inventory,
+    impact: Impact,
+    taints: Iterable[tuple[DeviceNames, DeviceTaint]],
+    without: str,
+    context: AdmissionContext,
+) -> tuple[PodPlacement, ...]:
+    """Return where the evicted pods would go under these taints and all others, but for those of the rule `without`.
+
+    Nodes are not known here. Where pods are not followed, a pod has the claims that are hit, and no more. Raises
+    OutOfTime.
+    """
+    if len(impact.pods) > _PLACED_MOST:
+        nameless = [Seeker("", "", ())] * len(impact.pods)
+        return (PodPlacement.not_known(nameless, f"more than {_PLACED_MOST} pods are too many to place"),)
+    assumed = [(DeviceNames.of(rule.selector, inventory.servers), rule.taint) for rule in context.assumed]
+    seekers = list(_seekers(inventory, impact, partial(context.budget.check, "places")))
+    try:
+        supply = Supply(
+            inventory,
+            classes=None if context.patches.unknown else context.patches.classes or None,
+            nodes=None,
+            freed=freed_claims(seekers, impact.pods),
+            taints=[*assumed, *taints],
+            without=without,
+            go_on=context.budget.lasting(_PLACING_SECONDS),
+        )
+    except NotKnownError as error:
+        return (PodPlacement.not_known(seekers, str(error)),)
+    return placements(inventory, seekers, supply)
+
+
+def _seekers(inventory: Inventory, impact: Impact, check: Check) -> Iterable[Seeker]:
+    hit: dict[str, tuple[str, str, list[ResourceClaim]]] = {}
+    for key in in_steps(impact.claims, check):
+        claim = inventory.claims[key]
+        for consumer in claim.reserved_for:
+            if consumer.uid in impact.pods:
+                hit.setdefault(consumer.uid, (claim.meta.namespace, consumer.name, []))[2].append(claim)
+    for uid, (namespace, name, claims) in hit.items():
+        pod = inventory.pods.get(f"{namespace}/{name}")
+        known = pod is not None and pod.meta.uid == uid
+        yield Seeker.of(pod, inventory.claims_of(pod)) if pod and known else Seeker(namespace, name, tuple(claims))

@@ -248,25 +248,18 @@ def closed_together_with_recent(
 def _drivers_of(
     limit: int | Share | None, own: Sequence[DeviceNames], pools: Pools, check: Check
 ) -> Sequence[str | None]:
-    """Return the same as `_drivers` for several names, each driver once."""
-    if len(own) == 1:
-        return _drivers(limit, own[0], pools, check)
-    return sorted(
-        {driver for names in own for driver in _drivers(limit, names, pools, check)}, key=lambda name: name or ""
-    )
-
-
-def _drivers(limit: int | Share | None, names: DeviceNames, pools: Pools, check: Check) -> Sequence[str | None]:
-    """Return whose devices a limit is for: a number is for all together, a share for each that is reached."""
-    if limit is None:
-        return ()
+    """Return whose devices a limit is for: a number is for all together, a share for each driver that is reached."""
     if not isinstance(limit, Share):
-        return (None,)
-    if names.driver is not None:
-        return (names.driver,)
-    if names.pool is None:
-        return pools.drivers
-    return sorted({driver for (driver, _), _ in in_steps(pools.selected(None, names.pool), check)})
+        return () if limit is None else (None,)
+    found: set[str] = set()
+    for names in own:
+        if names.driver is not None:
+            found.add(names.driver)
+        elif names.pool is None:
+            found.update(pools.drivers)
+        else:
+            found.update(driver for (driver, _), _ in in_steps(pools.selected(None, names.pool), check))
+    return sorted(found)
 
 
 def _worst(

@@ -7,7 +7,7 @@ policy and for the same reasons (`LimitCheck`); no annotation that a rule carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -18,17 +18,17 @@ from webhook.admission.confirmation import CarriedText
 from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
 from webhook.admission.defaulting import BACKDATED, Edit, edits_for, rule_time
-from webhook.admission.guard import PATCH_TAINTS, change_of_patch
+from webhook.admission.guard import PATCH_TAINTS, GuardedChange, change_of_patch, change_of_rule
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import LimitCheck, PartReason, breaks_glass, is_backdated, usual_rates
+from webhook.admission.over_limit import LimitCheck, TaintCheck, breaks_glass, is_backdated, usual_rates
 from webhook.admission.review import AdmissionRequest
-from webhook.api.field import JSON, Finding, Severity, forbidden
+from webhook.api.field import JSON, Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
-from webhook.inventory.impact import Impact, with_gangs
-from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
+from webhook.inventory.impact import with_gangs
+from webhook.inventory.rule_delta import begins_to_evict, skips_a_step
 from webhook.patches.patch_reach import does_no_more, patch_skips_a_step
 from webhook.patches.patching import taints_of_patch
 from webhook.policy.model import PolicyMode, Softening
@@ -55,6 +55,74 @@ class SofteningResult(NamedTuple):
 UNTOUCHED: Final = SofteningResult()
 
 
+class _Verdict(NamedTuple):
+    """The taints that become NoSchedule, why, and the figures; or `left`, as in `SofteningResult`."""
+
+    chosen: Sequence[TaintCheck] = ()
+    why: str = ""
+    figures: str = ""
+    left: Assumed | None = None
+
+
+def _verdict(
+    check: LimitCheck,
+    parts: Sequence[TaintCheck],
+    change: GuardedChange,
+    text: CarriedText | None,
+    context: AdmissionContext,
+    *,
+    siblings: bool,
+) -> _Verdict:
+    """Say which of these taints become NoSchedule; none if `text` confirms what is hit.
+
+    `siblings`: whether the figures have other parts of the same hardware.
+    """
+    assert context.sight is not None
+    inventory, impact = context.sight.inventory, None
+    always = [part for part in parts if part.limits.soften is Softening.ALWAYS and part.is_literal]
+    if change.unknown or inventory is None:
+        reasons = check.reasons_unknown(change.unknown, of_filter=change.of_filter)
+    else:
+        context.budget.check("impact")
+        impact = check.impact(inventory)
+        hit = check.to_confirm(impact)
+        reasons = check.reasons(inventory, impact, hit)
+        if not reasons and not always:
+            # The next of a thousand rules must know of it.
+            return _Verdict(left=check.assumed(change.stored, impact))
+        if text is not None and text.fault(hit) is None:
+            return _Verdict()
+    chosen = parts if reasons else always
+    if not chosen or not all(each.may_soften for each in reasons):
+        return _Verdict()
+    figures = ""
+    if inventory is not None and impact is not None:
+        over = [each.reason.short for each in reasons]
+        shown = (
+            check.shown(inventory, impact) if siblings else with_gangs(inventory, impact, context.pods, check.in_time)
+        )
+        figures = annotation_of(shown, acts=True, over=over)
+    return _Verdict(chosen, "; ".join(dict.fromkeys([each.reason.text for each in reasons])) or EVERY_ONE, figures)
+
+
+def _remark(path: Path, what: str, why: str, context: AdmissionContext) -> Finding:
+    # What nothing evicts comes first: a long warning is cut at its end.
+    text = "; ".join(filter(None, [what, context.worker_problem, why]))
+    return Finding(Severity.WARN, forbidden(path, text), code=SOFTENED)
+
+
+def _is_later(given: datetime | None, stored: datetime, now: datetime) -> bool:
+    """Tell whether the author of a taint that is softened again gave it a later time than the stored one.
+
+    An earlier one was replaced when it was softened. The present time is what a server writes where a manifest has none
+    (D-1).
+    """
+    return given is not None and given > stored and abs(now - given) > BACKDATED
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
 def softening_of(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> SofteningResult:
@@ -65,82 +133,38 @@ def softening_of(
     check = LimitCheck((new,), old, request, context)
     text = CarriedText(new, old, request, context, backdated=is_backdated(new, old, context.now))
     # A new text allows the rule as it is, or the guard refuses it.
-    if check.parts[0].limits.soften is Softening.NEVER or breaks_glass(request, context) or text.is_new:
+    if not check.parts[0].limits.softens or breaks_glass(request, context) or text.is_new:
         return UNTOUCHED
-    if old is not None and old.softened:
-        again = _soft(new, _time_again(new, old, context.now))
-        if not _does_more(again, old, context):
-            return _result(new, again, AS_BEFORE, context)._replace(repeated=True)
+    again = _again(new, old, context.now)
+    if again is not None and not change_of_rule(again, old, context).judged:
+        return _result(new, again, AS_BEFORE, context)._replace(repeated=True)
     twice = context.policy.impact.two_step and skips_a_step(new, old)
-    if mode is not PolicyMode.ENFORCE or twice or not _does_more(new, old, context):
+    change = change_of_rule(new, old, context)
+    if mode is not PolicyMode.ENFORCE or twice or not change.judged:
         return UNTOUCHED
-    return _judged(check, text, new, old, context)
-
-
-def _does_more(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> bool:
-    """Return whether the guard judges it: what a rule did before and still does is not judged again."""
-    return old is None or not only_less(new, old) or asks_for_more(new, old, usual_rates(context))
-
-
-def _may_soften(reasons: Iterable[PartReason]) -> bool:
-    """Return whether what is over the limit for these reasons may be softened, by the entries that say so."""
-    return all(each.may_soften for each in reasons)
-
-
-def _judged(
-    check: LimitCheck,
-    text: CarriedText,
-    new: DeviceTaintRule,
-    old: DeviceTaintRule | None,
-    context: AdmissionContext,
-) -> SofteningResult:
-    """Return a rule that does more than before softened, or as it is."""
-    assert context.sight is not None
-    inventory, impact, figures = context.sight.inventory, Impact(), ""
-    always = check.parts[0].limits.soften is Softening.ALWAYS and new.taint.effect == NO_EXECUTE
-    if inventory is None:
-        reasons = check.reasons_unknown(context.sight.unknown, of_filter=False)
-        if not reasons and not always:
-            return UNTOUCHED
-    else:
-        context.budget.check("impact")
-        impact = check.impact(inventory)
-        hit = check.to_confirm(impact)
-        reasons = check.reasons(inventory, impact, hit)
-        if not reasons and not always:
-            # The next of a thousand rules must know of it.
-            return SofteningResult(left=check.assumed((new,), impact))
-        if (old is None or not old.softened) and text.fault(hit) is None:
-            return UNTOUCHED
-    if not _may_soften(reasons):
-        return UNTOUCHED
-    if inventory is not None:
-        named = with_gangs(inventory, impact, context.pods, check.in_time)
-        figures = annotation_of(named, acts=True, over=[each.reason.short for each in reasons])
+    found = _verdict(check, check.parts, change, text if again is None else None, context, siblings=False)
+    if not found.chosen:
+        return SofteningResult(left=found.left)
     now = context.now
     time = rule_time(_soft(new, new.taint.time_added), old, now)
     soft = _soft(new, time)
     if now - time > BACKDATED and begins_to_evict(soft, old):
         soft = _soft(new, now.replace(microsecond=0))
-    why = "; ".join(each.reason.text for each in reasons) or EVERY_ONE
-    return _result(new, soft, why, context)._replace(impact=figures)
+    return _result(new, soft, found.why, context)._replace(impact=found.figures)
+
+
+def _again(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule | None:
+    """Return a rule that was softened before as it is stored if it is softened again; None for any other."""
+    if old is None or not old.softened:
+        return None
+    given, stored = new.taint.time_added, old.taint.time_added
+    return _soft(new, given if stored is None or _is_later(given, stored, now) else stored)
 
 
 def _may_become(rule: DeviceTaintRule) -> bool:
     """Tell whether softening would change the rule: it has NoExecute, or asks our worker to evict without our mark."""
     asks = rule.taint.effect == NO_SCHEDULE and rule.effective_effect == NO_EXECUTE
     return rule.taint.effect == NO_EXECUTE or (asks and not rule.softened)
-
-
-def _time_again(new: DeviceTaintRule, old: DeviceTaintRule, now: datetime) -> datetime | None:
-    """Return the timeAdded of a rule that is sent again: the stored one, unless its author gave a later one.
-
-    An earlier one was replaced when the rule was softened. The present time is what a server writes where a manifest
-    has none (D-1).
-    """
-    time, stored = new.taint.time_added, old.taint.time_added
-    later = time is not None and stored is not None and time > stored and abs(now - time) > BACKDATED
-    return time if later or stored is None else stored
 
 
 def _soft(rule: DeviceTaintRule, time: datetime | None) -> DeviceTaintRule:
@@ -154,13 +178,9 @@ def _soft(rule: DeviceTaintRule, time: datetime | None) -> DeviceTaintRule:
 
 
 def _result(new: DeviceTaintRule, soft: DeviceTaintRule, why: str, context: AdmissionContext) -> SofteningResult:
-    # What nothing evicts comes first: a long warning is cut at its end.
     literal = new.taint.effect == NO_EXECUTE
     what = f"NoExecute became NoSchedule with annotation {EVICT}" if literal else f"was marked with {SOFTENED_FROM}"
-    parts = [what, context.worker_problem, why]
-    text = "; ".join(filter(None, parts))
-    remark = Finding(Severity.WARN, forbidden(TAINT.child("effect"), text), code=SOFTENED)
-    return SofteningResult(tuple(_edits(new, soft)), (remark,))
+    return SofteningResult(tuple(_edits(new, soft)), (_remark(TAINT.child("effect"), what, why, context),))
 
 
 def _edits(new: DeviceTaintRule, soft: DeviceTaintRule) -> Iterator[Edit]:
@@ -210,8 +230,8 @@ def softening_of_patch(
     makes it no milder. The rules of such taints have `/evict`.
     """
     literal = frozenset([taint.key for taint in new.taints if taint.effect == NO_EXECUTE])
-    off = context.sight is None or context.policy.mode is PolicyMode.OFF
-    if off or not literal or len(new.taints) > PATCH_TAINTS_MAX:
+    mode, sight = context.policy.mode, context.sight
+    if sight is None or mode is PolicyMode.OFF or not literal or len(new.taints) > PATCH_TAINTS_MAX:
         return UNTOUCHED
     text = CarriedText(new, old, request, context)
     # A new text allows the patch as it is, or the guard refuses it.
@@ -223,48 +243,17 @@ def softening_of_patch(
         if does_no_more(again, old, rates):
             return _result_of_patch(new, old, again, AS_BEFORE, context)._replace(repeated=True)
     twice = context.policy.impact.two_step and patch_skips_a_step(new, old)
-    if context.policy.mode is not PolicyMode.ENFORCE or twice:
+    if mode is not PolicyMode.ENFORCE or twice:
         return UNTOUCHED
-    return _decided(new, old, text, request, context)
-
-
-def _decided(
-    new: ResourceSlicePatch,
-    old: ResourceSlicePatch | None,
-    text: CarriedText,
-    request: AdmissionRequest,
-    context: AdmissionContext,
-) -> SofteningResult:
-    assert context.sight is not None
-    inventory = context.sight.inventory
     context.budget.check("impact")
-    change = change_of_patch(new, old, inventory, context)
+    change = change_of_patch(new, old, sight.inventory, context)
     check = LimitCheck(change.judged, old, request, context)
     parts = [part for part in check.parts if part.limits.softens and part.is_literal]
-    if not parts:
-        return UNTOUCHED
-    figures = ""
-    if change.unknown or inventory is None:
-        reasons = check.reasons_unknown(change.unknown, of_filter=change.of_filter)
-    else:
-        impact = check.impact(inventory)
-        hit = check.to_confirm(impact)
-        reasons = check.reasons(inventory, impact, hit)
-        over = [each.reason.short for each in reasons]
-        figures = annotation_of(check.shown(inventory, impact), acts=True, over=over)
-        if reasons and text.fault(hit) is None:
-            return UNTOUCHED
-    chosen = parts if reasons else [part for part in parts if part.limits.soften is Softening.ALWAYS]
-    if not _may_soften(reasons):
-        return UNTOUCHED
-    if not chosen:
-        if change.unknown or inventory is None:
-            return UNTOUCHED
-        # The next patch must know of it.
-        return SofteningResult(left=check.assumed(change.stored, impact))
-    soft = _soft_patch(new, old, [part.key for part in chosen], context.now)
-    why = "; ".join(dict.fromkeys([each.reason.text for each in reasons])) or EVERY_ONE
-    return _result_of_patch(new, old, soft, why, context)._replace(impact=figures)
+    found = _verdict(check, parts, change, text, context, siblings=True) if parts else _Verdict()
+    if not found.chosen:
+        return SofteningResult(left=found.left)
+    soft = _soft_patch(new, old, [part.rule.taint.key for part in found.chosen], context.now)
+    return _result_of_patch(new, old, soft, found.why, context)._replace(impact=found.figures)
 
 
 def _would_clash(patch: ResourceSlicePatch, keys: Iterable[str]) -> bool:
@@ -299,8 +288,7 @@ def _time_of_taint(taint: DeviceTaint, old: ResourceSlicePatch | None, now: date
     for each in taints_of_patch(old).values() if old is not None else ():
         if old is not None and old.is_softened(each) and (each.key, each.value) == (taint.key, taint.value):
             stored = each.time_added or now
-            later = given is not None and given > stored and abs(now - given) > BACKDATED
-            return given if later and given is not None else stored
+            return given if given is not None and _is_later(given, stored, now) else stored
     return now if given is None or now - given > BACKDATED else given
 
 
@@ -314,12 +302,9 @@ def _result_of_patch(
     first = next(
         at for at, (one, other) in enumerate(zip(new.taints, soft.taints, strict=True)) if one.effect != other.effect
     )
-    # What nothing evicts comes first: a long warning is cut at its end.
-    parts = [f"NoExecute became NoSchedule with annotation {SOFTENED_KEYS}", context.worker_problem, why]
-    error = forbidden(PATCH_TAINTS.index(first).child("effect"), "; ".join(filter(None, parts)))
-    return SofteningResult(
-        tuple(_edits_of_patch(new, old, soft, context)), (Finding(Severity.WARN, error, code=SOFTENED),)
-    )
+    what = f"NoExecute became NoSchedule with annotation {SOFTENED_KEYS}"
+    remark = _remark(PATCH_TAINTS.index(first).child("effect"), what, why, context)
+    return SofteningResult(tuple(_edits_of_patch(new, old, soft, context)), (remark,))
 
 
 def _edits_of_patch(

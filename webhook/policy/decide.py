@@ -21,7 +21,6 @@ from webhook.policy.evaluation import (
     RuleHit,
     ScopedJudge,
     ScopedRule,
-    ScopedRules,
     Variables,
     hit_of,
     when_holds,
@@ -180,13 +179,11 @@ class Judge:
     def _scoped_by(self, applying: _Applying, era: _Era) -> ScopedJudge:
         exceptions = era.exceptions(applying.exceptions)
         rules = {Subject.TOLERATION: applying.tolerations, Subject.REQUEST: applying.requests}
-        parts = {
-            subject: ScopedRules(
-                AppliedRules(compiled.steps, compiled.excused(exceptions), rules[subject]), self._index[subject]
-            )
+        applied = {
+            subject: AppliedRules(compiled.steps, compiled.excused(exceptions), rules[subject])
             for subject, compiled in self._compiled.items()
         }
-        return ScopedJudge(parts, self._count_remembered)
+        return ScopedJudge(applied, self._index, self._count_remembered)
 
     def _count_remembered(self) -> None:
         """Count one more remembered evaluation, and empty the memory when it is full."""

@@ -134,21 +134,20 @@ class AppliedRules:
         return None
 
 
-class ScopedRules(NamedTuple):
-    """Rules on tolerations or requests that apply to a requester in a namespace, and how to find those that match."""
-
-    applied: AppliedRules
-    lookup: TolerationIndex
-
-
 class ScopedJudge:
     """The part of a policy that applies to one requester in one namespace, and to all others with the same rules."""
 
-    __slots__ = ("__weakref__", "_asking", "_count_remembered", "_evaluated", "_scoped")
+    __slots__ = ("__weakref__", "_applied", "_asking", "_count_remembered", "_evaluated", "_lookup")
 
-    def __init__(self, scoped: Mapping[Subject, ScopedRules], count_remembered: Callable[[], None]) -> None:
-        """`count_remembered` is called for each evaluation that is kept in memory."""
-        self._scoped = scoped
+    def __init__(
+        self,
+        applied: Mapping[Subject, AppliedRules],
+        lookup: Mapping[Subject, TolerationIndex],
+        count_remembered: Callable[[], None],
+    ) -> None:
+        """`lookup` finds rules that may match. `count_remembered` is called for each evaluation kept in memory."""
+        self._applied = applied
+        self._lookup = lookup
         self._count_remembered = count_remembered
         self._evaluated: dict[tuple[Target, DeviceToleration | None], Evaluation] = {}
         self._asking: dict[tuple[Target, DeviceToleration | None], tuple[ScopedRule, ...]] = {}
@@ -157,11 +156,11 @@ class ScopedJudge:
     @property
     def asks_requests(self) -> bool:
         """Whether any rule has whole requests as its subject."""
-        return bool(self._scoped[Subject.REQUEST].applied)
+        return bool(self._applied[Subject.REQUEST])
 
     def refusing(self, subject: Subject) -> str | None:
         """The first rule on such a subject that may refuse one, whatever it is; None if none can."""
-        return self._scoped[subject].applied.refusing
+        return self._applied[subject].refusing
 
     def remembered(self, target: Target, toleration: DeviceToleration | None) -> Evaluation | None:
         """The cached evaluation, or None."""
@@ -186,9 +185,9 @@ class ScopedJudge:
 
     def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[ScopedRule, ...]:
         """The rules whose match holds, `when` aside, in order, up to one that always decides."""
-        scoped = self._scoped[Subject.REQUEST if toleration is None else Subject.TOLERATION]
+        subject = Subject.REQUEST if toleration is None else Subject.TOLERATION
         kept = []
-        for step in scoped.applied.among(scoped.lookup.candidates(target, toleration)):
+        for step in self._applied[subject].among(self._lookup[subject].candidates(target, toleration)):
             if not step.matcher.covers(target, toleration):
                 continue
             if step.exceptions:

@@ -89,6 +89,13 @@ def test_all_are_softened_where_the_entry_says_always() -> None:
     assert judged.allowed
 
 
+def test_stored_text_that_holds_keeps_a_patch_as_it_is_where_all_are_softened() -> None:
+    text = text_in(ask_patch(patching({"pool": "node-0"}), impact=allowing(pods=0)))
+    new, old = (patching({"pool": "node-0"}, evicting(value=value), text=text) for value in ("", "before"))
+    mutated, judged, _ = sent(new, old, impact=ALWAYS)
+    assert (mutated.patch, judged.allowed) == ((), True)
+
+
 def test_only_taints_whose_entry_softens_are_softened() -> None:
     soft = ImpactLimits(taints=TaintMatch(keys=(KEY,)), pods=9, soften=Softening.ALWAYS)
     impact = ImpactSettings(limits=(soft, ImpactLimits(pods=4)))

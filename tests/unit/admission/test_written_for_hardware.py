@@ -11,6 +11,7 @@ from tests.builders import DRIVER, NOW, make_rule, make_taint
 from tests.tables import table
 from tests.unit.admission.guarding import allowing, ask, over, tainting, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
+from tests.unit.admission.softened import send, softening
 from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
 from tests.unit.inventory.values import claim, inventory_of, on
 from tests.unit.patches.patched import slice_of
@@ -213,3 +214,5 @@ def test_siblings_without_rules_count_when_the_rule_is_narrowed(written: tuple[s
     decision = ask(new, old, cluster=cluster, patch_account=ACCOUNT, impact=allowing(pods=0))
     assert over(decision) == ([] if len(written) == 2 else ["limit:pods"])
     assert ask(old, old, cluster=cluster, patch_account=ACCOUNT, impact=allowing(pods=0)).allowed
+    sent = send(new, old, cluster=cluster, patch_account=ACCOUNT, impact=softening(pods=0))
+    assert (sent.softened, sent.judged.allowed) == (len(written) < 2, True)

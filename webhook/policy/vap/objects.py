@@ -195,14 +195,9 @@ def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
     else:
         resources = ("resourceclaims", "resourceclaimtemplates")
         rule = resource_rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
-        names = judged_namespaces(namespace)
+        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
+        names = {"matchExpressions": [out]}
     return {"matchPolicy": "Equivalent", "namespaceSelector": names, "objectSelector": {}, "resourceRules": [rule]}
-
-
-def judged_namespaces(namespace: str) -> dict[str, Any]:
-    """A namespaceSelector of all namespaces in which claims are judged; `namespace` is ours."""
-    out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
-    return {"matchExpressions": [out]}
 
 
 def resource_rule(
