@@ -62,6 +62,8 @@ class _Place:
 
     held: bool
     rules: set[str] = field(default_factory=set)
+    up_to_date: set[str] = field(default_factory=set)
+    """Of the rules, those that were looked at since the last change of a claim here; the others are queued already."""
 
 
 class ReleasedOutlook(NamedTuple):
@@ -108,23 +110,31 @@ class ReleasedConditions:
 
     def _observe_claim(self, versions: list[ResourceClaim]) -> None:
         """Queue the rules on the devices of a claim, of which these versions are known: before, and now."""
-        holding = [(each.allocation, each.reserved_for) for each in versions]
-        if len(holding) == 2 and holding[0] == holding[1]:
-            return
-        found = dict[tuple[str | None, ...], None]()
-        for each in [each for claim in versions for each in claim.allocation or ()]:
-            every = product((each.driver, None), (each.pool, None), (each.device, None))
-            found.update([(names, None) for names in every if names in self._at])
-        for names in found:
-            self._refresh(names, self._at[names])
+        if len(versions) == 2 and versions[0].allocation == versions[1].allocation:
+            if versions[0].reserved_for == versions[1].reserved_for:
+                return
+            versions.pop()
+        found: dict[tuple[str | None, ...], _Place] = {}
+        for claim in versions:
+            for each in claim.allocation or ():
+                for names in product((each.driver, None), (each.pool, None), (each.device, None)):
+                    place = self._at.get(names)
+                    if place is not None:
+                        found[names] = place
+        for names, place in found.items():
+            self._refresh(names, place)
 
     def _refresh(self, names: tuple[str | None, ...], place: _Place) -> None:
         """Queue the rules of a place: at once if it became free or held, else when conditions are due again."""
         held = self._deps.inventory.usage.in_use(*names)
-        seconds = 0.0 if held != place.held else self._deps.settings.condition_seconds
-        place.held = held
-        for name in place.rules:
-            self._core.rules.add_after(name, seconds)
+        if held != place.held:
+            place.held = held
+            for name in place.rules:
+                self._core.rules.add(name)
+        else:
+            for name in place.up_to_date:
+                self._core.rules.add_after(name, self._deps.settings.condition_seconds)
+        place.up_to_date.clear()
 
     def _observe_pool(self, driver: str, pool: str) -> None:
         """Look up again which devices count, as others may be published."""
@@ -137,6 +147,7 @@ class ReleasedConditions:
         places = self._places.pop(name, ())
         for names in places:
             self._at[names].rules.discard(name)
+            self._at[names].up_to_date.discard(name)
             if not self._at[names].rules:
                 del self._at[names]
         if places:
@@ -152,7 +163,9 @@ class ReleasedConditions:
         """Return what has to be free for the rule, and follow its changes from now on, unless the rule is gone."""
         inventory, name, selected = self._deps.inventory, rule.meta.name, self._selected_by(rule)
         places = devices_to_look_at(inventory, selected)
-        if name in inventory.rules and self._places.get(name) != places:
+        if name not in inventory.rules:
+            return places
+        if self._places.get(name) != places:
             self.forget(name)
             self._places[name] = places
             self._pools.setdefault(selected[:2], set()).add(name)
@@ -160,6 +173,8 @@ class ReleasedConditions:
                 if names not in self._at:
                     self._at[names] = _Place(inventory.usage.in_use(*names))
                 self._at[names].rules.add(name)
+        for names in places:
+            self._at[names].up_to_date.add(name)
         return places
 
     # --- the condition ---------------------------------------------------------------------------
