@@ -47,7 +47,7 @@ _SOME_MORE: Final = 50
 
 
 class Numbers(NamedTuple):
-    """The four figures of an impact."""
+    """The figures of a confirming text `v1`: with one more, no text that is stored could be read."""
 
     devices: int
     claims: int

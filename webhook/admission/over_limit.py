@@ -314,7 +314,7 @@ class LimitCheck:
     def impact(self, inventory: Inventory) -> Impact:
         """Return what all of it hits together; if it does nothing, what it would. Raises OutOfTime."""
         rules = self._acting or self._rules
-        impact = self._impact_of(inventory, rules)
+        impact = self._without_places(inventory, rules)
         if not impact.pods or all(part.limits.pending_pods is None for part in self.parts):
             return impact
         taints = [
@@ -324,7 +324,7 @@ class LimitCheck:
         without = self._old.meta.name if isinstance(self._old, DeviceTaintRule) else ""
         return structs.replace(impact, places=_places_of(inventory, impact, taints, without, self._context))
 
-    def _impact_of(self, inventory: Inventory, rules: Sequence[DeviceTaintRule]) -> Impact:
+    def _without_places(self, inventory: Inventory, rules: Sequence[DeviceTaintRule]) -> Impact:
         context, taints = self._context, self._taints_of(inventory, rules)
         ours = Evictor.OURS in [taint.evictor for _, taint in taints]
         if len(taints) == 1:
@@ -369,7 +369,7 @@ class LimitCheck:
         self, part: TaintCheck, inventory: Inventory, impact: Impact, hit: ImpactToConfirm
     ) -> Iterator[PartReason]:
         if len(self.parts) > 1:
-            own = self._impact_of(inventory, part.rules)
+            own = self._without_places(inventory, part.rules)
             if not (own.pods or own.pod_groups):
                 # As with rules: a taint that evicts no pod is not refused because of the pods of others.
                 impact, hit = own, self.to_confirm(own)

@@ -99,8 +99,8 @@ class PodClaim(msgspec.Struct, frozen=True, gc=False):
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. `extended_claim` is the claim that the scheduler made for its extended resources; empty if none.
 
-    `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp, and `gone_by` is that
-    time, at which its grace period ends. `ready`: its condition Ready is True. `labels` are in order of their keys.
+    `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp, `grace_ends`, when its
+    grace period ends. `ready`: its condition Ready is True. `labels` are in order of their keys.
     `gang` is the text of annotation `/gang`, empty if it has none. `completes`: as `will_complete` says.
     """
 
@@ -116,7 +116,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     mirror: bool = False
     hold: str | None = None
     ready: bool = False
-    gone_by: datetime | None = None
+    grace_ends: datetime | None = None
     labels: Labels = ()
     gang: str = ""
     completes: bool = False

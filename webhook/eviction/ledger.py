@@ -1,6 +1,7 @@
 """What a plan is made from: what the caches show at one moment, and what only the worker knows. Values.
 
-`Ledger.restored` is what a new leader begins with. Of the ledger:
+A new leader begins with an empty ledger, but for `departures_of` (set by `Planner.steps`) and what the breaker finds;
+`Ledger.restored` foretells both for `status`. Of the ledger:
 
 | what | dropped when |
 |---|---|
@@ -172,12 +173,15 @@ def lasting_claims(pod: Pod) -> list[str]:
 
 
 def departures_of(view: View, moment: Moment) -> dict[EvictionProfile, dict[str, float]]:
-    """Return the pods that a taint evicts and that are terminating, as if they had gone now; not those of long ago."""
+    """Return the terminating pods that a taint evicts, each as if it had been evicted at this moment.
+
+    A pod whose grace period ended a minute ago was evicted before that, and is left out.
+    """
     found: dict[EvictionProfile, dict[str, float]] = {}
     for key in view.hit:
         pod = view.inventory.pods[key]
-        old = pod.gone_by is not None and (moment.now - pod.gone_by).total_seconds() >= MINUTE_SECONDS
-        if pod.deleting and not old:
+        long_ago = pod.grace_ends is not None and (moment.now - pod.grace_ends).total_seconds() >= MINUTE_SECONDS
+        if pod.deleting and not long_ago:
             found.setdefault(view.profile_of(pod).settings, {})[pod.meta.uid] = moment.seconds
     return found
 

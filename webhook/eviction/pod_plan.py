@@ -36,7 +36,7 @@ def later(time: datetime, seconds: float) -> datetime:
 
 def stuck_at(pod: Pod, settings: EvictionProfile) -> datetime | None:
     """Return when a terminating pod counts as stuck: its grace period and `stuckAfter` are over; None for others."""
-    return later(pod.gone_by, settings.stuck_after_seconds) if pod.deleting and pod.gone_by is not None else None
+    return later(pod.grace_ends, settings.stuck_after_seconds) if pod.deleting and pod.grace_ends is not None else None
 
 
 def is_stuck(pod: Pod, settings: EvictionProfile, now: datetime) -> bool:

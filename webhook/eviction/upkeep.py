@@ -162,7 +162,7 @@ class Upkeep:
         known = dict[tuple[str, str], Pod]()
         for _, _, timer, key, uid in self._timers:
             pod = self._view.pod(key, uid) if timer is _Timer.STUCK and key.startswith(prefix) else None
-            if pod is not None and pod.gone_by is not None:
+            if pod is not None and pod.grace_ends is not None:
                 known[key, uid] = pod
         self._timers = [each for each in self._timers if each[2] is not _Timer.STUCK or each[3:] not in known]
         heapq.heapify(self._timers)
@@ -282,7 +282,9 @@ class Upkeep:
             self._room.own(owner, key, there=True)
         if new.deleting and (old is None or not old.deleting):
             self._begin_end(key, new)
-        if new.deleting and (old is None or (old.deleting, old.gone_by, old.labels) != (True, new.gone_by, new.labels)):
+        if new.deleting and (
+            old is None or (old.deleting, old.grace_ends, old.labels) != (True, new.grace_ends, new.labels)
+        ):
             self._expect_end(key, new)
         elif new.finished:
             self._ledger.doubts.pop(new.meta.uid, None)
@@ -308,7 +310,7 @@ class Upkeep:
 
     def _expect_end(self, key: str, pod: Pod) -> None:
         """Expect a pod to be gone once its grace period is over."""
-        grace = 0.0 if pod.gone_by is None else (pod.gone_by - self._deps.clock.now()).total_seconds()
+        grace = 0.0 if pod.grace_ends is None else (pod.grace_ends - self._deps.clock.now()).total_seconds()
         seconds = grace + self._deps.profile_of(pod).settings.stuck_after_seconds
         self._set(_Timer.STUCK, seconds, key, pod.meta.uid)
 

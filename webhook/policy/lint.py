@@ -35,7 +35,7 @@ from webhook.policy.schema import PHASE
 from webhook.policy.windows import minutes_text
 
 MISREAD: Final = "DT113"
-"""The code of warnings that need the text of the document."""
+"""The code of warnings that need the text of the document; `files.manifests` gives them."""
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
@@ -43,7 +43,7 @@ _TWO_STEPS: Final = "twoStep refuses rules created with NoExecute, so they are n
 _FORCED: Final = "deletes by force: the device is free for others while containers still use it; set 1 or more"
 _UNLIMITED: Final = "must be set for a reaction that evicts: a driver that misreports would empty all of its devices"
 _NOT_CREATED: Final = "twoStep refuses rules that evict from the start, and so those of this reaction"
-_NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+_ALL_BUT_NONE: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
 def warnings(
@@ -52,9 +52,9 @@ def warnings(
     """Advice on a policy that needs no clock. `namespace` has our own service accounts. `check` may raise."""
     yield from _rule_warnings(policy.rules, at.child("rules"), check)
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
-    controller = untrusted(policy, at)
-    if controller is not None:
-        yield _warn("DT112", controller)
+    error = untrusted(policy, at)
+    if error is not None:
+        yield _warn("DT112", error)
     masters = denies_masters(policy.taint_rules)
     if masters is not None:
         text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
@@ -72,13 +72,13 @@ def warnings(
                 where = path.child("tolerations").index(number).child("tolerationSeconds")
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
-    yield from _number_warnings(policy, at)
+    yield from _limit_and_profile_warnings(policy, at)
     yield from _reaction_warnings(
         policy, at.child("reactions"), authenticated(f"{SERVICE_ACCOUNT}{namespace}:{PATCH_ACCOUNT}")
     )
 
 
-def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
+def _limit_and_profile_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
     for position, limits in enumerate(policy.impact.limits):
         if limits.pods is None and limits.claims is None and limits.devices is None:
             where = at.child("impact", "limits").index(position).child("pods")
@@ -134,7 +134,7 @@ def _rule_warnings(rules: Sequence[Rule], at: Path, check: Callable[[str], None]
         walks[rule.subject].add(rule)
         yield from _match_warnings(rule.match, path.child("match"))
         tolerations = rule.match.tolerations
-        if rule.action is Action.ALLOW and tolerations is not None and frozenset(tolerations.effects) == _NOT_ALL:
+        if rule.action is Action.ALLOW and tolerations is not None and frozenset(tolerations.effects) == _ALL_BUT_NONE:
             text = "leaves out None, so a toleration without effect is not allowed; leave effects out if it should be"
             yield _warn("DT103", forbidden(path.child("match", "tolerations", "effects"), text))
 

@@ -90,9 +90,9 @@ def test_pod_has_finished_by_its_phase(phase: str, finished: bool) -> None:  # n
 
 def test_pod_that_is_being_deleted_is_known_by_its_time() -> None:
     pod = read(make_pod("p", meta={"deletionTimestamp": "2026-06-01T12:00:00Z"}))
-    assert (pod.deleting, pod.gone_by) == (True, datetime(2026, 6, 1, 12, tzinfo=UTC))
+    assert (pod.deleting, pod.grace_ends) == (True, datetime(2026, 6, 1, 12, tzinfo=UTC))
     pod = read(make_pod("p"))
-    assert (pod.deleting, pod.gone_by) == (False, None)
+    assert (pod.deleting, pod.grace_ends) == (False, None)
 
 
 @pytest.mark.parametrize(

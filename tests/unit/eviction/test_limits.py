@@ -57,8 +57,8 @@ def test_terminating_pod_takes_its_place_until_its_grace_and_the_time_for_stuck_
     grace: int | None,
 ) -> None:
     world = evicting(overall=1)
-    gone_by = None if grace is None else NOW + timedelta(seconds=grace)
-    world.add(claim("going"), pod("going", deleting=True, gone_by=gone_by))
+    grace_ends = None if grace is None else NOW + timedelta(seconds=grace)
+    world.add(claim("going"), pod("going", deleting=True, grace_ends=grace_ends))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"), rule())
     assert world.after(FREE.stuck_after_seconds + (grace or 0) - 0.5) == []
     assert world.after(1) == ["waits"]
@@ -149,7 +149,7 @@ def test_pod_that_runs_for_long_is_not_stuck() -> None:
 @pytest.mark.parametrize(("seconds", "evicted"), [(59, []), (60, ["waits"])])
 def test_eviction_of_the_last_leader_counts_for_the_minute_unless_it_is_older(seconds: int, evicted: list[str]) -> None:
     world = evicting(max_per_minute=1)
-    world.add(rule(), claim("going"), pod("going", deleting=True, gone_by=NOW - timedelta(seconds=seconds)))
+    world.add(rule(), claim("going"), pod("going", deleting=True, grace_ends=NOW - timedelta(seconds=seconds)))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
     assert world.settled() == evicted
 

@@ -119,7 +119,7 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
             mirror=metadata.annotations.mirror is not msgspec.UNSET,
             hold=metadata.annotations.hold,
             ready=any(each.type == pods.READY and each.status == "True" for each in status.conditions or ()),
-            gone_by=parse_time(metadata.deletion_timestamp or ""),
+            grace_ends=parse_time(metadata.deletion_timestamp or ""),
             labels=_labels.of(metadata.labels),
             gang=intern(metadata.annotations.gang or ""),
             completes=pods.will_complete(spec.restart_policy, owner),

@@ -240,7 +240,7 @@ def _status(
 
 def _leaving(pod: Pod, eviction: Eviction, evictor: Evictor, settings: EvictionProfile, now: datetime) -> PodStatus:
     """Return the state of a pod that is terminating; `settings` say when it counts as stuck."""
-    due, end = eviction.due, pod.gone_by
+    due, end = eviction.due, pod.grace_ends
     if is_stuck(pod, settings, now):
         assert end is not None
         waits_for = WaitsFor(WaitKind.END, f"its end, expected at {format_time(end)}: see its finalizers and its node")

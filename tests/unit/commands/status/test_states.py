@@ -168,7 +168,7 @@ def test_profile_that_deletes_at_once_asks_no_budget() -> None:
 
 
 def test_overall_and_namespace_limits_name_their_numbers() -> None:
-    leaving = pod("leaving", deleting=True, gone_by=NOW + timedelta(seconds=30))
+    leaving = pod("leaving", deleting=True, grace_ends=NOW + timedelta(seconds=30))
     overall = statuses(rule(), pod(), leaving, overall=1)["pod"]
     assert told(overall) == (PodState.LIMITED, WaitKind.OVERALL, "overall: 1, and 1 are terminating")
     assert (overall.waits_for.limit, overall.waits_for.count) == (1, 1)
@@ -196,19 +196,19 @@ def test_budget_takes_the_place_of_the_owners_limit() -> None:
 
 
 def test_terminating_pod_is_stuck_after_its_grace_period_and_stuck_after() -> None:
-    gone_by = NOW + timedelta(seconds=30)
-    leaving = pod(deleting=True, gone_by=gone_by)
+    grace_ends = NOW + timedelta(seconds=30)
+    leaving = pod(deleting=True, grace_ends=grace_ends)
     status = only(rule(), leaving)
     assert told(status) == (PodState.TERMINATING, WaitKind.END, "its end, by 2026-06-01T12:00:30Z")
     assert status.since is None
-    stuck = only(rule(), leaving, now=gone_by + timedelta(seconds=300))
-    assert (stuck.state, stuck.since) == (PodState.STUCK, gone_by)
-    assert only(rule(), leaving, now=gone_by + timedelta(seconds=299)).state is PodState.TERMINATING
+    stuck = only(rule(), leaving, now=grace_ends + timedelta(seconds=300))
+    assert (stuck.state, stuck.since) == (PodState.STUCK, grace_ends)
+    assert only(rule(), leaving, now=grace_ends + timedelta(seconds=299)).state is PodState.TERMINATING
     assert only(rule(), pod(deleting=True)).waits_for.message == "its end"
 
 
 def test_limits_do_not_count_stuck_pods() -> None:
-    leaving = pod("leaving", deleting=True, gone_by=AGO)
+    leaving = pod("leaving", deleting=True, grace_ends=AGO)
     assert statuses(rule(), pod(), leaving, overall=1)["pod"].state is PodState.DUE
 
 
@@ -376,7 +376,7 @@ def test_pod_with_extended_resources_is_said_to_wait_for_a_release_that_evicts_i
 
 def test_pods_of_a_gang_count_as_one_place() -> None:
     end = NOW + timedelta(seconds=30)
-    leaving = [pod(f"rank-{number}", deleting=True, gone_by=end, gang="train") for number in range(3)]
+    leaving = [pod(f"rank-{number}", deleting=True, grace_ends=end, gang="train") for number in range(3)]
     overall = statuses(rule(), pod(), *leaving, overall=1)["pod"].waits_for
     assert (overall.message, overall.count) == ("overall: 1, and 3 pods in 1 place are terminating", 1)
     inside = statuses(rule(), pod(), *leaving, per_namespace=1)["pod"].waits_for

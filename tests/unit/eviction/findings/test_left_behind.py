@@ -116,7 +116,7 @@ def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_ha
     world.add(claim("both", consumers=users, owner=""))
     world.add(*[owned(name, claims=(PodClaim("both-claim"),)) for name in "ab"], rule())
     send(world, UNSURE, FAILED)
-    leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall + timedelta(seconds=300))
+    leaving = structs.replace(world.pod("a"), deleting=True, grace_ends=world.clock.wall + timedelta(seconds=300))
     world.change(world.pod("a"), leaving)
     assert world.after(200) == ["b"]
 

@@ -367,20 +367,20 @@ def test_worker_that_only_observes_rests_after_a_hold_has_lasted() -> None:
 def test_pod_that_gets_less_time_to_terminate_counts_as_stuck_sooner() -> None:
     world = evicting(overall=1, stuck_after_seconds=60.0, lingering=True)
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
-    leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall + timedelta(hours=1))
+    leaving = structs.replace(world.pod("a"), deleting=True, grace_ends=world.clock.wall + timedelta(hours=1))
     world.change(world.pod("a"), leaving)
     assert world.settled() == []
-    world.change(world.pod("a"), structs.replace(leaving, gone_by=world.clock.wall))
+    world.change(world.pod("a"), structs.replace(leaving, grace_ends=world.clock.wall))
     assert world.after(300) == ["b"]
 
 
 def test_pod_that_gets_more_time_to_terminate_counts_as_stuck_later() -> None:
     world = evicting(overall=1, stuck_after_seconds=60.0, lingering=True)
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
-    leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall)
+    leaving = structs.replace(world.pod("a"), deleting=True, grace_ends=world.clock.wall)
     world.change(world.pod("a"), leaving)
     world.settle()
-    world.change(world.pod("a"), structs.replace(leaving, gone_by=world.clock.wall + timedelta(seconds=600)))
+    world.change(world.pod("a"), structs.replace(leaving, grace_ends=world.clock.wall + timedelta(seconds=600)))
     assert world.after(300) == []
     assert world.after(600) == ["b"]
 
@@ -392,7 +392,7 @@ def test_pod_whose_namespace_gets_another_profile_counts_as_stuck_by_that() -> N
     world.cluster.lingering = True
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     world.settle()
-    world.edit(world.pod("a"), gone_by=world.clock.wall)
+    world.edit(world.pod("a"), grace_ends=world.clock.wall)
     world.relabel("ml", fast="y")
     assert world.after(600) == ["a", "b"]
 
@@ -401,7 +401,7 @@ def test_policy_that_gives_pods_less_time_counts_those_that_terminate() -> None:
     patient = structs.replace(FREE, overall=1, stuck_after_seconds=3600.0)
     world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), base=patient, lingering=True)
     world.settle()
-    world.edit(world.pod("a"), gone_by=world.clock.wall)
+    world.edit(world.pod("a"), grace_ends=world.clock.wall)
     world.settle()
     world.change_policy(structs.replace(patient, stuck_after_seconds=60.0))
     assert world.after(300) == ["a", "b"]

@@ -272,7 +272,7 @@ class Played:
 
     def terminate(self, pod: Pod) -> None:
         if not pod.deleting:
-            self.change(pod, deleting=True, gone_by=self.world.clock.wall + timedelta(seconds=30))
+            self.change(pod, deleting=True, grace_ends=self.world.clock.wall + timedelta(seconds=30))
 
     def change(self, pod: Pod, **fields: object) -> None:
         """A pod has another version, and these fields."""

@@ -232,7 +232,7 @@ def _pod(dice: Dice, mood: Mood, number: int) -> Pod:
         phase=phase,
         ready=phase == "Running" and dice.often(mood.ready),
         deleting=deleting,
-        gone_by=gone if deleting and dice.often(0.9) else None,
+        grace_ends=gone if deleting and dice.often(0.9) else None,
         priority=dice.choice((0, 0, 0, 0, 10, -5)),
         owner=_DAEMONS if exempt and dice.often(0.7) else owner,
         mirror=exempt and dice.often(0.3),

@@ -371,8 +371,8 @@ def _window_end(world: World, member: Going) -> datetime | None:
 
 
 def _stuck_at(member: Going) -> datetime | None:
-    gone_by = member.pod.gone_by
-    return None if gone_by is None else later(gone_by, member.profile.settings.stuck_after_seconds)
+    grace_ends = member.pod.grace_ends
+    return None if grace_ends is None else later(grace_ends, member.profile.settings.stuck_after_seconds)
 
 
 def _failed(world: World, member: Going) -> Wait | None:

@@ -128,9 +128,9 @@ def _count(room: Room, unit: Together) -> None:
 def _is_stuck(room: Room, pod: Pod) -> bool:
     """Whether it is still terminating long after it should be gone."""
     settings = room.world.view.profile_of(pod).settings
-    if not pod.deleting or pod.gone_by is None:
+    if not pod.deleting or pod.grace_ends is None:
         return False
-    return later(pod.gone_by, settings.stuck_after_seconds) <= room.world.moment.now
+    return later(pod.grace_ends, settings.stuck_after_seconds) <= room.world.moment.now
 
 
 def _pods(room: Room) -> dict[str, Pod]:

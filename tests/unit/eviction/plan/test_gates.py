@@ -212,7 +212,7 @@ def test_breaker_hides_no_exemption() -> None:
 
 
 def test_plan_wakes_when_a_pod_counts_as_stuck_and_when_a_window_closes() -> None:
-    leaving = pod("a", deleting=True, gone_by=NOW + timedelta(seconds=30))
+    leaving = pod("a", deleting=True, grace_ends=NOW + timedelta(seconds=30))
     here = Here(claim("a"), leaving, claim("b"), pod("b"), stuck_after_seconds=60.0)
     assert planned(here).wake_at == NOW + timedelta(seconds=90)
     assert planned(here, seconds=90.0).wake_at is None

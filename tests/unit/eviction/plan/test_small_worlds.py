@@ -120,7 +120,7 @@ def _inventory(state: State) -> Inventory:
     pods.apply(None, claim("pod-b", tolerates(30), pool="node-0"))
     pods.apply(None, claim("pod-c", tolerates(30), pool="node-1"))
     for name, deleting in state.pods:
-        fields: dict[str, Any] = {"deleting": deleting, "gone_by": NOW + timedelta(seconds=30) if deleting else None}
+        fields: dict[str, Any] = {"deleting": deleting, "grace_ends": NOW + timedelta(seconds=30) if deleting else None}
         if name != "pod-c":
             fields |= {"claims": (PodClaim("shared-claim"),)} if state.shared else {"gang": "ring"}
         fields["hold"] = "debugging" if state.held and name == "pod-b" else None
