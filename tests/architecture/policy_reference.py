@@ -1,6 +1,7 @@
 """Writes what is made from the policy's schema: `python -m tests.architecture.policy_reference`.
 
-docs/policy.schema.json is the schema as editors use it, docs/policy-reference.md the same for readers.
+docs/policy.schema.json is the schema as editors use it, docs/policy-reference.md the same for readers; the schema of
+suites, docs/suite.schema.json, is copied beside them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "webhook" / "policy" / "schema.json"
 PUBLISHED: Final = ROOT / "docs" / "policy.schema.json"
+SUITES: Final = "suite.schema.json"
 REFERENCE: Final = ROOT / "docs" / "policy-reference.md"
 _REF: Final = "#/$defs/"
 _WORDS: Final = {"integer": "number", "array": "list", "boolean": "true or false"}
@@ -108,8 +110,9 @@ def _value(definition: dict[str, Any], whole: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the page, and both schemas as they are shipped."""
     PUBLISHED.write_bytes(SHIPPED.read_bytes())
+    (PUBLISHED.parent / SUITES).write_bytes((SHIPPED.parent / SUITES).read_bytes())
     REFERENCE.write_text(reference())
 
 

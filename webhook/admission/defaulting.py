@@ -1,8 +1,8 @@
 """What `/mutate` sets: timeAdded, the time of an effect that changed, the operator of a toleration.
 
 An API server does most of this itself while it decodes; these rules exist for files, for our own kind and for the
-cases where we mean to differ. Doing it twice within a minute is doing it once, for all that the first time set.
-`semantics.md` D-1 to D-7; KEP-5055.
+cases where we mean to differ. A second pass within a minute changes nothing that the first one set.
+`semantics.md` D-1 to D-7; `seeds.md` N-8, P-21; KEP-5055.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) 
     elif old is not None and time == old.taint.time_added and new.taint.effect != old.taint.effect:
         return now  # D-4, D-5
     asked_for_now = _evict(new) and not (old is not None and _evict(old))
-    # An eviction that is asked for today must not find its tolerations already used up. Now is the decision's; the
-    # minute is for a second pass, which must leave alone what the first one set.
+    # An eviction that is asked for today must not find its tolerations already used up. `now` is the time of the
+    # decision; the minute is for a second pass, which must leave alone what the first one set.
     if asked_for_now and (now - time > BACKDATED or (old is not None and time == old.taint.time_added)):
         return now
     return time
@@ -73,7 +73,7 @@ def _evict(rule: DeviceTaintRule) -> bool:
 
 
 def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
-    """Return what makes a taint the same one as before (as drivers' helpers see it, D-2)."""
+    """Return what makes a taint of one device the same one as before (D-2)."""
     return taint.key, taint.value, taint.effect
 
 
@@ -82,7 +82,7 @@ def _times(stored: Sequence[DeviceTaint]) -> dict[tuple[str, str, str], datetime
     return {_identity(entry): entry.time_added for entry in reversed(stored)}
 
 
-def _missing_times(
+def _missing_time_edits(
     at: Pointer, taints: Sequence[DeviceTaint], stored: Sequence[DeviceTaint], now: datetime
 ) -> Iterator[Edit]:
     known: dict[tuple[str, str, str], datetime | None] | None = None
@@ -97,8 +97,8 @@ def _missing_times(
 def _patch_edits(new: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> Iterator[Edit]:
     """Yield a patch's times; the first revision of KEP-5055 has a default for NoExecute only (P-21)."""
     timed = [not new.first_revision or taint.effect == NO_EXECUTE for taint in new.taints]
-    for at, time in _missing_times(("spec", "devices", "taints"), new.taints, old.taints if old else (), now):
-        if timed[int(at[3])]:
+    for at, time in _missing_time_edits(("spec", "devices", "taints"), new.taints, old.taints if old else (), now):
+        if timed[int(at[-2])]:  # the position of the taint
             yield at, time
 
 
@@ -112,23 +112,27 @@ def _slice_edits(new: ResourceSlice, old: ResourceSlice | None, context: Admissi
         known = before.get(device.name)
         stored = known.taints[:_STORED_MAX] if known else ()
         at: Pointer = ("spec", "devices", position, *(("basic",) if device.basic else ()), "taints")
-        yield from _missing_times(at, device.taints, stored, context.now)
+        yield from _missing_time_edits(at, device.taints, stored, context.now)
         if context.policy.bump_slice_time_added and stored:
-            yield from _bumped_times(at, device.taints, stored, context.now)
-    if not new.slice_taints:
-        return
-    stored_beside = reversed(old.slice_taints) if old else ()
-    times = {(entry.device, *_identity(entry.taint)): entry.taint.time_added for entry in stored_beside}
+            yield from _bumped_time_edits(at, device.taints, stored, context.now)
+    if new.slice_taints:
+        yield from _beside_edits(new, old, context.now)
+
+
+def _beside_edits(new: ResourceSlice, old: ResourceSlice | None, now: datetime) -> Iterator[Edit]:
+    """Yield the times of taints beside the devices (N-8), where the device is part of what makes one the same."""
+    stored = reversed(old.slice_taints) if old else ()
+    times = {(entry.device, _identity(entry.taint)): entry.taint.time_added for entry in stored}
     for position, entry in enumerate(new.slice_taints):
         if entry.taint.time_added is None:
-            time = times.get((entry.device, *_identity(entry.taint))) or context.now
+            time = times.get((entry.device, _identity(entry.taint))) or now
             yield ("spec", "taints", position, "taint", "timeAdded"), format_time(time)
 
 
-def _bumped_times(
+def _bumped_time_edits(
     at: Pointer, taints: Sequence[DeviceTaint], stored: Sequence[DeviceTaint], now: datetime
 ) -> Iterator[Edit]:
-    """Yield D-4 for slices, which no API server does: the entry is the only one with that key and value."""
+    """Yield D-4 for slices, which no API server does, where the entry is the only one with that key and value."""
     known: dict[tuple[str, str], DeviceTaint | None] = {}
     for entry in stored:
         name = entry.key, entry.value

@@ -31,7 +31,7 @@ from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, mistaken_
 from webhook.commands.shared.output import ReportTarget, add_reports, render, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, policy_of, row_of
 from webhook.config.command_line import CommandLine, program
-from webhook.config.texts import as_limit, as_namespace, as_time
+from webhook.config.texts import as_limit_or_all, as_namespace, as_time
 from webhook.files import STDIN
 from webhook.files.ci_formats import OPEN_REPORTS, open_reports
 from webhook.files.manifests import CLAIMS, CONFIRMED, Dump, Stock, held_in, lacking, patching_object_in
@@ -384,7 +384,7 @@ def command_line() -> CommandLine:
     flags.add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
     flags.add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
-    add("--limit", type=as_limit, default=200, metavar="N", help="lines of text, 0 for all; default 200")
+    add("--limit", type=as_limit_or_all, default=200, metavar="N", help="lines of text, 0 for all; default 200")
     flags.add_warnings_as_errors(parser)
     flags.add_allow_empty(parser)
     add_reports(parser, (*FORMATS, OPEN_REPORTS))

@@ -75,7 +75,7 @@ def _number(words: str, least: float = -math.inf, most: float = math.inf) -> Cal
 
 as_port: Final = _whole("between 0 and 65535", most=65535)  # 0 is any free one
 as_count: Final = _whole("between 1 and 10000", 1, 10_000)
-as_limit: Final = _whole("a whole number; 0 for all")
+as_limit_or_all: Final = _whole("a whole number; 0 for all")
 as_rate: Final = _number("a number; 0 for no limit")  # per second
 as_seconds: Final = _number("a number of seconds between 0 and 3600", 0, 3600)
 as_wait: Final = _number("a number of seconds, at most a day", 0, 24 * 3600)

@@ -31,7 +31,7 @@ from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic
 from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_stages
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
-from webhook.eviction.expiry import StaleReporter
+from webhook.eviction.expiry import ForgottenReporter
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
@@ -182,7 +182,7 @@ class Worker(Leading):
     async def _begin(self) -> None:
         deps, in_tree, mode = self._dependencies(), self._in_tree, self._settings.worker.mode
         controller = self._controller = Controller(deps, in_tree)
-        self._loops = [controller.run, StaleReporter(deps).run, self._claims_horizon.run]
+        self._loops = [controller.run, ForgottenReporter(deps).run, self._claims_horizon.run]
         if self._audit is not None:
             self._loops.append(self._audit.run)
         self._cache.subscribe(controller.observe)

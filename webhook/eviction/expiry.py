@@ -102,7 +102,7 @@ def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> Conditio
             return ConditionState("True", reason.value, text)
 
 
-class StaleTaints(NamedTuple):
+class ForgottenTaints(NamedTuple):
     """Names of rules and slice taints that look forgotten."""
 
     rules_without_devices: tuple[str, ...] = ()
@@ -113,9 +113,9 @@ class StaleTaints(NamedTuple):
     """Slice taints as (driver, pool, device, key)."""
 
 
-def stale_steps(
+def forgotten_steps(
     inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime
-) -> Generator[None, None, StaleTaints]:
+) -> Generator[None, None, ForgottenTaints]:
     """Yield what to report, in steps of one rule or pool each; the inventory may change between two of them.
 
     `idle_since`, by the uid of the rule: since when none of its devices has been in use.
@@ -133,7 +133,7 @@ def stale_steps(
     for identity, pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
         old += _old_taints(identity, pool, now - _OLD)
         yield
-    return StaleTaints(tuple(gone), tuple(idle), tuple(old))
+    return ForgottenTaints(tuple(gone), tuple(idle), tuple(old))
 
 
 def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
@@ -271,7 +271,7 @@ def without_time(condition: Condition) -> Condition:
     return structs.replace(condition, last_transition_time=None)
 
 
-class StaleReporter:
+class ForgottenReporter:
     """Remembers since when the devices of each rule have been unused; a restart loses that."""
 
     def __init__(self, deps: Dependencies) -> None:
@@ -289,15 +289,15 @@ class StaleReporter:
                 idle_since[rule.meta.uid] = self._idle_since.get(rule.meta.uid, now)
             yield
         self._idle_since = idle_since
-        found = yield from stale_steps(deps.inventory, idle_since, now)
+        found = yield from forgotten_steps(deps.inventory, idle_since, now)
         self._report(found)
 
-    def _report(self, found: StaleTaints) -> None:
+    def _report(self, found: ForgottenTaints) -> None:
         deps = self._deps
         counts = {name: len(names) for name, names in found._asdict().items()}
         deps.metrics.set_forgotten(counts)
         seconds = deps.clock.seconds()
-        if self._reported_at is not None and seconds - self._reported_at < deps.settings.report_seconds:
+        if self._reported_at is not None and seconds - self._reported_at < deps.settings.report_every_seconds:
             return
         self._reported_at = seconds
         if any(counts.values()):

@@ -336,7 +336,7 @@ class WorkerSettings:
     """How long the last conditions are written after that; then the lease is released."""
     flush_seconds: float = 5.0
     """How long queued Events are still written after that: a Pod has 30 s to stop, and the lease takes 5 s."""
-    report_seconds: float = 3600.0
+    report_every_seconds: float = 3600.0
     """Time between two log lines about taints that look forgotten."""
 
 

@@ -12,7 +12,7 @@ from webhook.admission.review import AdmissionRequest
 from webhook.api.field import Severity
 
 _ALLOWED: Final = "review allowed"
-_LOGGED_CAUSES: Final = 16
+_LOGGED_ENTRIES: Final = 16
 _LOGGED_RULES: Final = 64
 _OF_BROKEN_GLASS: Final = frozenset(
     {"requestUID", "operation", "object", "user", "impact", "rules", "dryRun", "trace_id", "span_id", "trace_flags"}
@@ -103,13 +103,13 @@ def _headline_of(decision: Decision) -> str:
 def _about(decision: Decision) -> dict[str, object]:
     """List what was found, without values of the object: they may be confidential."""
     about: dict[str, object] = {}
-    causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_CAUSES]]
+    causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_ENTRIES]]
     if causes:
         about["causes"] = causes
     if decision.problem is not None:
         about["error"] = decision.problem
     if decision.patch:
-        about["patched"] = [str(edit.get("path", "")) for edit in decision.patch[:_LOGGED_CAUSES]]
+        about["patched"] = [str(edit.get("path", "")) for edit in decision.patch[:_LOGGED_ENTRIES]]
     if decision.names:
         about["rules"] = list(decision.names[:_LOGGED_RULES])
     if "impact" in decision.annotations:
@@ -118,7 +118,7 @@ def _about(decision: Decision) -> dict[str, object]:
         about["turnedDown"] = True
     if decision.differences:
         about["candidate"] = [
-            f"{each.path}: {each.change} by {each.rule}" for each in decision.differences[:_LOGGED_CAUSES]
+            f"{each.path}: {each.change} by {each.rule}" for each in decision.differences[:_LOGGED_ENTRIES]
         ]
     return about
 

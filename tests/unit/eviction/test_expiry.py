@@ -16,24 +16,24 @@ from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.eviction import expiry
-from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, expiry_of, stale_steps
+from webhook.eviction.expiry import CONTESTED, Expiry, ForgottenReporter, ForgottenTaints, expiry_of, forgotten_steps
 from webhook.eviction.modes import Mode
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.state import Inventory
 
 
-def find_stale(inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime) -> StaleTaints:
-    """What `stale_steps` returns, without a pause."""
-    steps = stale_steps(inventory, idle_since, now)
+def find_stale(inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime) -> ForgottenTaints:
+    """What `forgotten_steps` returns, without a pause."""
+    steps = forgotten_steps(inventory, idle_since, now)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            found: StaleTaints = end.value
+            found: ForgottenTaints = end.value
             return found
 
 
-def look(reporter: StaleReporter) -> None:
+def look(reporter: ForgottenReporter) -> None:
     """One look, without a pause."""
     for _ in reporter._steps():
         pass
@@ -108,14 +108,14 @@ def test_old_taints_of_slices_are_named() -> None:
 
 
 def test_rule_that_nobody_meets_for_days_is_reported_once_a_period(caplog: pytest.LogCaptureFixture) -> None:
-    world = evicting(slice_of({"gpu-0": ()}), rule(), mode=Mode.OBSERVE, report_seconds=7200)
-    reporter = StaleReporter(world.deps)
+    world = evicting(slice_of({"gpu-0": ()}), rule(), mode=Mode.OBSERVE, report_every_seconds=7200)
+    reporter = ForgottenReporter(world.deps)
     for _ in range(14 * 24 + 6):  # hours
         look(reporter)
         world._move(3600)
     lines = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
     assert [line["idleRules"] for line in lines] == [["rule"]] * 3
-    assert find_stale(world.inventory, {"uid-rule": NOW}, NOW) == StaleTaints()
+    assert find_stale(world.inventory, {"uid-rule": NOW}, NOW) == ForgottenTaints()
 
 
 @pytest.mark.parametrize(("early", "named"), [(timedelta(), True), (timedelta(seconds=1), False)])
@@ -136,7 +136,7 @@ def test_rule_that_selects_nothing_has_no_devices_and_of_one_that_cannot_be_judg
 def test_report_names_the_first_twenty_and_counts_all(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.OBSERVE, FREE)
     world.add(*[rule(f"rule-{number:02}", selector=DeviceSelector(device="gone")) for number in range(21)])
-    look(StaleReporter(world.deps))
+    look(ForgottenReporter(world.deps))
     [line] = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
     assert line["rulesWithoutDevices"] == [f"rule-{number:02}" for number in range(20)]
     assert line["rules_without_devices"] == 21
@@ -202,7 +202,7 @@ def test_report_yields_to_other_tasks_after_each_rule_and_each_pool(monkeypatch:
     monkeypatch.setattr(world.deps.metrics, "set_forgotten", reported.append)
 
     async def turns() -> int:
-        reporting = asyncio.create_task(StaleReporter(world.deps).run())
+        reporting = asyncio.create_task(ForgottenReporter(world.deps).run())
         count = 0
         while not reported:
             await asyncio.sleep(0)

@@ -23,7 +23,7 @@ EXPECTED = {
     "stop_seconds": 10.0,
     "last_conditions_seconds": 5.0,
     "flush_seconds": 5.0,
-    "report_seconds": 3600.0,
+    "report_every_seconds": 3600.0,
 }
 
 

@@ -101,6 +101,7 @@ def pool_slice(
         count,
         pool if node is None else node or None,
         devices=tuple([each if isinstance(each, Device) else Device(each) for each in devices]),
+        has_devices=True,
         slice_taints=tuple(beside),
         created=created,
     )

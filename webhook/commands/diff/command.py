@@ -7,7 +7,7 @@ from typing import Final
 from webhook.commands.shared.flags import add_cluster, add_output, add_policy_config_map
 from webhook.commands.shared.main import body_of
 from webhook.config.command_line import CommandLine, program
-from webhook.config.texts import as_group, as_limit, as_namespace, as_time
+from webhook.config.texts import as_group, as_limit_or_all, as_namespace, as_time
 
 LIVE: Final = "live"
 """Instead of a file: the policy of the cluster, or of the dump."""
@@ -45,6 +45,6 @@ def command_line() -> CommandLine:
     add("--user", default="", metavar="U", help="who writes rules, patches and slices; without it that is unknown")
     add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
     add("--time", type=as_time, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
-    add("--limit", type=as_limit, default=200, metavar="N", help="lines of text, 0 for all; default 200")
+    add("--limit", type=as_limit_or_all, default=200, metavar="N", help="lines of text, 0 for all; default 200")
     add_output(parser, ("json", "text", "yaml"))
     return parser

@@ -8,7 +8,7 @@ from webhook.commands.shared.flags import add_cluster, add_color, add_kubernetes
 from webhook.commands.shared.main import body_of
 from webhook.commands.shared.output import add_reports
 from webhook.config.command_line import CommandLine, program
-from webhook.config.texts import as_limit, as_time
+from webhook.config.texts import as_limit_or_all, as_time
 from webhook.files import STDIN
 from webhook.validation.releases import NEWEST
 
@@ -48,7 +48,8 @@ def command_line() -> CommandLine:
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="when the taint is set (RFC 3339); default now")
     add_kubernetes_version(parser, f"the version of the servers; default the cluster's, with --dump 1.{NEWEST.minor}")
-    add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
+    text = f"rows of a table, 0 for all; default {_ROWS}"
+    add("--limit", type=as_limit_or_all, default=_ROWS, metavar="N", help=text)
     add_reports(parser, ("json", "text", "yaml"))
     add_color(parser)
     return parser

@@ -13,7 +13,7 @@ from webhook.commands.shared.flags import (
 )
 from webhook.commands.shared.main import body_of
 from webhook.config.command_line import CommandLine, program
-from webhook.config.texts import as_limit, as_time
+from webhook.config.texts import as_limit_or_all, as_time
 from webhook.eviction.modes import InTree, Mode
 
 run: Final = body_of("webhook.commands.status.run")
@@ -49,7 +49,7 @@ def command_line() -> CommandLine:
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")
     text = "rows of the table of pods, 0 for all; default 200"
-    add("--limit", type=as_limit, default=200, metavar="N", help=text)
+    add("--limit", type=as_limit_or_all, default=200, metavar="N", help=text)
     add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
     return parser
