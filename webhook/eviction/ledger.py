@@ -34,6 +34,7 @@ from webhook.eviction.ports import BudgetLimit
 from webhook.eviction.profiles import Profile, gang_text
 from webhook.flowcontrol.rates import TokenBucket
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
+from webhook.inventory.gangs import goes_with_all, group_key
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, EvictionProfile
 
@@ -173,13 +174,16 @@ def lasting_claims(pod: Pod) -> list[str]:
 
 
 def departures_of(view: View, moment: Moment) -> dict[EvictionProfile, dict[str, float]]:
-    """Return the terminating pods that a taint evicts, each as if it had been evicted at this moment.
+    """Return the terminating pods that go for a taint, each as if it had been evicted at this moment.
 
-    A pod whose grace period ended a minute ago was evicted before that, and is left out.
+    Those that went along with their PodGroup are among them. A pod whose grace period ended a minute ago was evicted
+    before that, and is left out.
     """
     found: dict[EvictionProfile, dict[str, float]] = {}
-    for key in view.hit:
-        pod = view.inventory.pods[key]
+    inventory, pods = view.inventory, view.inventory.pods
+    groups = {group_key(pods[key]) for key in view.hit if goes_with_all(inventory, pods[key])}
+    for key in {*view.hit}.union(*map(inventory.members_of, groups)):
+        pod = pods[key]
         long_ago = pod.grace_ends is not None and (moment.now - pod.grace_ends).total_seconds() >= MINUTE_SECONDS
         if pod.deleting and not long_ago:
             found.setdefault(view.profile_of(pod).settings, {})[pod.meta.uid] = moment.seconds

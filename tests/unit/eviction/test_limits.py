@@ -13,6 +13,8 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, crowd, owned, pod, rule, taint, tolerates, using
 from tests.unit.eviction.slow import SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World, evicting
+from webhook.api.meta import ObjectMeta
+from webhook.api.pods import ALL, SINGLE, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import Progress
 from webhook.eviction.modes import Mode
@@ -150,6 +152,16 @@ def test_pod_that_runs_for_long_is_not_stuck() -> None:
 def test_eviction_of_the_last_leader_counts_for_the_minute_unless_it_is_older(seconds: int, evicted: list[str]) -> None:
     world = evicting(max_per_minute=1)
     world.add(rule(), claim("going"), pod("going", deleting=True, grace_ends=NOW - timedelta(seconds=seconds)))
+    world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
+    assert world.settled() == evicted
+
+
+@pytest.mark.parametrize(("mode", "evicted"), [(ALL, []), (SINGLE, ["waits"])], ids=["went along", "went by itself"])
+def test_companions_that_the_last_leader_evicted_count_for_the_minute(mode: str, evicted: list[str]) -> None:
+    world = evicting(rule(), max_per_minute=2)
+    world.add(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), mode, None))
+    world.add(claim("hit"), pod("hit", pod_group="ring", deleting=True))
+    world.add(pod("along", pod_group="ring", claims=(), deleting=True))
     world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
     assert world.settled() == evicted
 
