@@ -28,7 +28,7 @@ from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.impact import with_gangs
-from webhook.inventory.rule_delta import begins_to_evict, skips_a_step
+from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
 from webhook.patches.patch_reach import does_no_more, patch_skips_a_step
 from webhook.patches.patching import taints_of_patch
 from webhook.policy.model import PolicyMode, Softening
@@ -135,8 +135,8 @@ def softening_of(
     # A new text allows the rule as it is, or the guard refuses it.
     if not check.parts[0].limits.softens or breaks_glass(request, context) or text.is_new:
         return UNTOUCHED
-    again = _again(new, old, context.now)
-    if again is not None and not change_of_rule(again, old, context).judged:
+    again = None if old is None else _again(new, old, context.now)
+    if old and again and only_less(again, old) and not asks_for_more(again, old, usual_rates(context)):
         return _result(new, again, AS_BEFORE, context)._replace(repeated=True)
     twice = context.policy.impact.two_step and skips_a_step(new, old)
     change = change_of_rule(new, old, context)
@@ -153,9 +153,9 @@ def softening_of(
     return _result(new, soft, found.why, context)._replace(impact=found.figures)
 
 
-def _again(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule | None:
+def _again(new: DeviceTaintRule, old: DeviceTaintRule, now: datetime) -> DeviceTaintRule | None:
     """Return a rule that was softened before as it is stored if it is softened again; None for any other."""
-    if old is None or not old.softened:
+    if not old.softened:
         return None
     given, stored = new.taint.time_added, old.taint.time_added
     return _soft(new, given if stored is None or _is_later(given, stored, now) else stored)
@@ -249,7 +249,9 @@ def softening_of_patch(
     change = change_of_patch(new, old, sight.inventory, context)
     check = LimitCheck(change.judged, old, request, context)
     parts = [part for part in check.parts if part.limits.softens and part.is_literal]
-    found = _verdict(check, parts, change, text, context, siblings=True) if parts else _Verdict()
+    fresh = old is None or literal.isdisjoint(old.softened_keys)
+    confirmed = text if fresh else None
+    found = _verdict(check, parts, change, confirmed, context, siblings=True) if parts else _Verdict()
     if not found.chosen:
         return SofteningResult(left=found.left)
     soft = _soft_patch(new, old, [part.rule.taint.key for part in found.chosen], context.now)

@@ -312,8 +312,8 @@ class PatchController:
             return
         self._queue.forget(uid)
         if refused:
-            wait = self._refusals.tried(uid, self._version_of(uid), self._parts.seconds(), refused)
-            self._queue.add_after(uid, wait)
+            # The number alone counts here: a round may take longer than attempts are remembered.
+            self._queue.add_after(uid, self._refusals.tried(uid, self._version_of(uid), 0.0, refused))
             return
         self._refusals.forget(uid)
         if plan.waits:

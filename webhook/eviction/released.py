@@ -121,8 +121,8 @@ class ReleasedConditions:
                     place = self._at.get(names)
                     if place is not None:
                         found[names] = place
-        for names, place in found.items():
-            self._refresh(names, place)
+        for at, place in found.items():
+            self._refresh(at, place)
 
     def _refresh(self, names: tuple[str | None, ...], place: _Place) -> None:
         """Queue the rules of a place: at once if it became free or held, else when conditions are due again."""

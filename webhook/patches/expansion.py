@@ -136,7 +136,7 @@ def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bo
     """Tell whether the controller may have written a rule for a patch: name, taint, and the filter's names."""
     own = patch.selector
     within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
-    sets = any(is_same_taint(rule.taint, each) for each in patch.taints)
+    sets = any(is_same_taint(rule.taint, each) for each in taints_of_patch(patch).values())
     return sets and within and is_named_for(patch.meta.name, rule)
 
 

@@ -394,3 +394,15 @@ def test_update_that_adds_no_device_passes() -> None:
 
 def test_update_that_adds_nothing_is_passed_over() -> None:
     assert ask_patch(patching(), patching()).annotations == {}
+
+
+def test_rules_of_a_value_that_another_one_replaces_are_no_part_of_the_patch() -> None:
+    """The controller keeps them while the patch is over its ceiling."""
+    first, both = (
+        patching(cel(FIRST), *[evicting(value=value) for value in values], uid="uid-of-patch")
+        for values in (["v1"], ["v1", "v2"])
+    )
+    narrowed = {**both, "spec": patching(cel(FIRST, driver=DRIVER), *both["spec"]["devices"]["taints"])["spec"]}
+    cluster = standing(racks(), known([first]))
+    decision = ask_patch(narrowed, both, cluster=cluster, written=False, impact=allowing(pods=3))
+    assert over(decision) == ["limit:pods"]

@@ -91,9 +91,22 @@ def test_all_are_softened_where_the_entry_says_always() -> None:
 
 def test_stored_text_that_holds_keeps_a_patch_as_it_is_where_all_are_softened() -> None:
     text = text_in(ask_patch(patching({"pool": "node-0"}), impact=allowing(pods=0)))
-    new, old = (patching({"pool": "node-0"}, evicting(value=value), text=text) for value in ("", "before"))
+    new, old = (patching({"pool": "node-0"}, make_taint(effect=effect), text=text) for effect in ("NoExecute", "None"))
     mutated, judged, _ = sent(new, old, impact=ALWAYS)
     assert (mutated.patch, judged.allowed) == ((), True)
+
+
+@pytest.mark.parametrize(("when", "limit"), [(Softening.ALWAYS, 9), (Softening.OVER, 2)])
+def test_stored_text_does_not_end_the_softening_of_a_patch(when: Softening, limit: int) -> None:
+    """It is softened once the pods are more than the text says, and stays so when they are fewer again."""
+    everywhere = {"driver": DRIVER}
+    text, impact = text_in(ask_patch(patching(everywhere), impact=allowing(pods=0))), softening(when, pods=limit)
+    stored = sent(patching(everywhere, make_taint(effect="None"), text=text), impact=impact)[2]
+    grown = sent(patching(everywhere, text=text, priority=1), stored, impact=impact, cluster=racks(4, pods=3))[2]
+    mutated, judged, again = sent(patching(everywhere, text=text, priority=2), grown, impact=impact)
+    assert [effect for _, effect, _ in taints_of(grown) + taints_of(again)] == ["NoSchedule", "NoSchedule"]
+    assert mutated.softened
+    assert judged.allowed
 
 
 def test_only_taints_whose_entry_softens_are_softened() -> None:

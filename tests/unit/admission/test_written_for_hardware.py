@@ -11,7 +11,7 @@ from tests.builders import DRIVER, NOW, make_rule, make_taint
 from tests.tables import table
 from tests.unit.admission.guarding import allowing, ask, over, tainting, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
-from tests.unit.admission.softened import send, softening
+from tests.unit.admission.softened import MARKS, send, softening
 from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
 from tests.unit.inventory.values import claim, inventory_of, on
 from tests.unit.patches.patched import slice_of
@@ -216,3 +216,7 @@ def test_siblings_without_rules_count_when_the_rule_is_narrowed(written: tuple[s
     assert ask(old, old, cluster=cluster, patch_account=ACCOUNT, impact=allowing(pods=0)).allowed
     sent = send(new, old, cluster=cluster, patch_account=ACCOUNT, impact=softening(pods=0))
     assert (sent.softened, sent.judged.allowed) == (len(written) < 2, True)
+    soft = card_rule(device="gpu-0", effect="NoSchedule")
+    soft["metadata"]["annotations"] |= MARKS
+    again = send(new, soft, cluster=cluster, patch_account=ACCOUNT, impact=softening(pods=9))
+    assert (again.softened, again.remark.rpartition("; ")[2]) == (True, "as before")
