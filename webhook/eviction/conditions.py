@@ -123,8 +123,8 @@ class Progress:
     """The earliest due time of those not due yet."""
     settled: bool = True
     """Whether enough time has passed since the rule appeared for the caches to know each allocation made before it."""
-    openings: dict[str, str] = field(default_factory=dict)
-    """While this is counted: when the windows of each unit open, by the uid of its first pod."""
+    openings: dict[tuple[int, str], str] = field(default_factory=dict)
+    """While this is counted: when the windows of each unit open, by the plan's revision and its first pod."""
 
 
 def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> ConditionState:

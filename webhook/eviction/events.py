@@ -265,7 +265,8 @@ class Telling:
         if not self._deps.mode.acts or not self._is_there(each):
             return
         if StepReason.HELD in (wait.reason, wait.cause):
-            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, self._hold_text(made, wait))
+            text = f"{together_with(wait.other)}, is on hold: {wait.because}" if wait.other else wait.because
+            self._recorder.record_pod_event(PodEventKind.HELD, each.ref, each.eviction, text)
             return
         seconds = math.inf if wait.until is None else (wait.until - now).total_seconds()
         soon = seconds <= self._deps.settings.announce_after_seconds
@@ -276,14 +277,6 @@ class Telling:
     def _is_there(self, each: Going) -> bool:
         pod = self._deps.inventory.pods.get(each.key)
         return pod is not None and pod.meta.uid == each.uid
-
-    def _hold_text(self, made: EvictionPlan, wait: Wait) -> str:
-        """Return the text of the hold on the pod, or on the other one that it waits for."""
-        if not wait.other:
-            return wait.because
-        pod = self._deps.inventory.pods.get(wait.other)
-        other = None if pod is None else made.waits.get(pod.meta.uid)
-        return f"{together_with(wait.other)}, is on hold: {other.because if other is not None else ''}"
 
     def _tell_groups(self, made: EvictionPlan, held: dict[str, str]) -> None:
         """Report the PodGroups that keep claims of these pods reserved: the first pod by name stands for all."""

@@ -70,8 +70,9 @@ class StepReason(StrEnum):
 class Wait(msgspec.Struct, frozen=True, gc=False):
     """Why a pod does not go now. `until`: when that ends by itself, None if nothing says when.
 
-    `other`: the pod of its unit that it waits for, and `cause` what that one waits for. `because`: the hold's text, the
-    driver whose breaker tripped, why rules are stopped, or the PodGroup or claim because of which it stays.
+    `other`: the pod of its unit that it waits for, and `cause` what that one waits for. `because`: the text of the hold
+    on either, the driver whose breaker tripped, why rules are stopped, or the PodGroup or claim because of which it
+    stays.
     """
 
     reason: StepReason
@@ -184,7 +185,8 @@ def wait_of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
     wait, other = max(closed or waits, key=lambda each: each[0].until or LAST)
     ends = [each.until for each, _ in waits]
     until = None if None in ends else max([end for end in ends if end is not None])
-    return Wait(StepReason.WINDOW if closed else StepReason.GANG, until, other, wait.reason)
+    because = wait.because if wait.reason is StepReason.HELD else ""
+    return Wait(StepReason.WINDOW if closed else StepReason.GANG, until, other, wait.reason, because)
 
 
 def waves_of(members: Iterable[Going]) -> Iterator[list[Going]]:

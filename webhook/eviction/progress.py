@@ -124,10 +124,11 @@ def _add_in_line(core: Core, count: Progress, each: Going) -> None:
 
 
 def _opening(core: Core, count: Progress, each: Going) -> str:
-    first = core.plan.members_of(each)[0].uid
-    if first not in count.openings:
-        count.openings[first] = opening_text(core.plan.members_of(each), core.deps.clock.now())
-    return count.openings[first]
+    members = core.plan.members_of(each)
+    unit = core.planned, members[0].uid
+    if unit not in count.openings:
+        count.openings[unit] = opening_text(members, core.deps.clock.now())
+    return count.openings[unit]
 
 
 def _count_early(core: Core, count: Progress, each: Going) -> None:

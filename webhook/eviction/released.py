@@ -110,6 +110,8 @@ class ReleasedConditions:
 
     def _observe_claim(self, versions: list[ResourceClaim]) -> None:
         """Queue the rules on the devices of a claim, of which these versions are known: before, and now."""
+        if not self._at:
+            return
         if len(versions) == 2 and versions[0].allocation == versions[1].allocation:
             if versions[0].reserved_for == versions[1].reserved_for:
                 return

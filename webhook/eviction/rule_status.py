@@ -220,10 +220,10 @@ class RuleStatusUpdater:
 
         None if it is to be counted again: plan or rule have changed.
         """
-        planned, generation, in_tree = self._core.planned, rule.generation, self._deps.mode is Mode.REPLACEMENT
+        planned, generation, replaces = self._core.planned, rule.generation, self._deps.mode is Mode.REPLACEMENT
         progress, again = await self._progress(rule, state)
         forecast = None
-        if in_tree and rule.taint.effect == NONE:  # counted once for each change to its spec (E-40)
+        if replaces and rule.taint.effect == NONE:  # counted once for each change to its spec (E-40)
             forecast = state.forecast or await forecast_of(self._core, rule)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
@@ -235,7 +235,7 @@ class RuleStatusUpdater:
         if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
-        if in_tree and not is_canary(rule):
+        if replaces and not is_canary(rule):
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
             evicted = self._ceilings.tally_of(rule).evicted
             theirs = in_tree_condition(rule.taint.effect, progress.pending, len(progress.namespaces), evicted, forecast)

@@ -178,14 +178,14 @@ def _decoded(
     decoders: Mapping[tuple[str, str], Callable[[Reader], T]], value: Any, path: Path | None = None
 ) -> tuple[T | None, list[FieldError]]:
     kind = kind_of(value)
-    decode = decoders.get((kind.group, kind.kind)) if kind.version else None
+    decode = decoders.get((kind.group, kind.kind)) if says_version(value) else None
     errors: list[FieldError] = []
     return (None if decode is None else decode(Reader.of(value, errors, path))), errors
 
 
 def lacking(dump: Dump, *, releases: bool) -> Iterator[str]:
     """Tell the kinds that a dump for audits lacks (of another release if `releases`), and what is unknown for that."""
-    kinds = {kind_of(manifest.value).kind for manifest in (*dump.claims, *dump.others)}
+    kinds = {kind_of(each.value).kind for each in (*dump.claims, *dump.others) if says_version(each.value)}
     found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
     for kind, needed in (_AUDIT_NEEDS | (_RELEASE_NEEDS if releases else {})).items():
         if not found.get(kind):
@@ -201,6 +201,11 @@ def kind_of(value: Any) -> GroupVersionKind:
     """Return the kind of an object with its group and version, as far as they are given."""
     said = value if isinstance(value, dict) else {}
     return GroupVersionKind.parse(text(said, "apiVersion"), text(said, "kind"))
+
+
+def says_version(value: Any) -> bool:
+    """Tell whether an object has an apiVersion, without which its kind is of no group."""
+    return isinstance(value, dict) and isinstance(value.get("apiVersion"), str)
 
 
 def meta(value: Any) -> dict[str, Any]:

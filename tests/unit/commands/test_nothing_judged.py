@@ -96,7 +96,8 @@ def test_b1_one_object_is_enough(words: list[str], capsys: pytest.CaptureFixture
 
 
 def test_b1_audit_notes_what_a_dump_lacks(run_audit: AuditRunner) -> None:
-    _, output = run_audit(dump=[claim()], policy=POLICY)
+    versionless = {"kind": "Namespace", "metadata": {"name": "ml"}}
+    _, output = run_audit(dump=[claim(), versionless], policy=POLICY)
     assert [line for line in output.splitlines() if line.startswith("note: ")] == [
         "note: the dump has no ResourceClaimTemplates, so none were checked",
         "note: the dump has no Namespaces, so their labels are unknown",

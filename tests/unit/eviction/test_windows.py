@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, tolerate
 from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
+from webhook.eviction import progress
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -310,6 +312,31 @@ def test_unit_goes_while_the_windows_of_all_its_pods_are_open() -> None:
     assert "3 waiting for a window that opens at 2026-06-01T15:00:00+00:00 (UTC)" in message
     assert world.sample("pods_waiting", why="window") == 3
     assert sorted(world.after(2)) == ["a", "b", "c"]
+
+
+def test_unit_that_is_planned_anew_while_it_is_counted_has_its_new_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    late, early = (EvictionWindow(f"0 {hour} * * *", HOUR) for hour in (15, 14))
+    world = World(Mode.REPLACEMENT, windowed("late", late), structs.replace(FREE, windows=(early,)))
+    for name in "abc":
+        world.add(claim(name), pod(name, gang="train", labels=(("window", "late"),) if name == "c" else ()))
+    world.add(rule())
+    world.catch_up()
+
+    class Interrupted:
+        """Before the second pod."""
+
+        before = iter(["", "c"])
+
+        async def pause(self) -> None:
+            if name := next(self.before, ""):
+                world.remove(world.pod(name))
+                world.catch_up()
+
+    monkeypatch.setattr(progress, "TimeSlice", lambda clock: Interrupted())  # noqa: ARG005 -- as it is called
+    counted = asyncio.run(progress.progress_of(world.worker._core, "uid-rule"))
+    with_c, without = (f"2026-06-01T{hour}:00:00+00:00 (UTC)" for hour in (15, 14))
+    assert counted.closed.keys() == {with_c, without}
+    assert counted.closed[with_c] == 1
 
 
 def test_unit_whose_windows_never_overlap_never_goes() -> None:

@@ -55,6 +55,12 @@ def test_what_only_looks_so_is_something_else(value: Any) -> None:
     assert (dump.namespaces, dump.device_classes, dump.claims, len(dump.others)) == ({}, {}, [], 1)
 
 
+@pytest.mark.parametrize(("version", "kept"), [("", True), ("/", True), (None, False)])
+def test_pod_is_kept_whatever_its_version_says(version: str | None, *, kept: bool) -> None:
+    held, errors = held_in({**make_pod("train"), "apiVersion": version})
+    assert (held is not None, errors) == (kept, [])
+
+
 def test_the_last_of_a_name_counts() -> None:
     assert dump_of(make_class('device.driver == "a"'), make_class('device.driver == "b"')).device_classes == {
         "gpu": frozenset({"b"})

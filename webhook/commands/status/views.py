@@ -396,8 +396,7 @@ class WorkerView:
         assert wait.cause is not None
         text = f"{together_with(wait.other)} and which is {state_text(wait.cause)}"
         if wait.cause is StepReason.HELD:
-            other = self._plan.waits[self._inventory.pods[wait.other].meta.uid]
-            text += f": {other.because}" if other.because else ""
+            text += f": {wait.because}" if wait.because else ""
         elif wait.cause is StepReason.COMPLETING:
             text += _until(wait)
         return WaitsFor(WaitKind.GANG, text, pods=[wait.other])

@@ -36,6 +36,7 @@ from webhook.files.manifests import (
     kind_of,
     meta,
     patching_object_in,
+    says_version,
     text,
     with_demand,
 )
@@ -341,7 +342,9 @@ def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[F
     """Add one inline object. Unknown fields are errors here, since no server will report them."""
     path = _OBJECTS.index(position)
     kind = kind_of(value)
-    if not kind.version:
+    if _sort_of(kind) not in _NAMES | _HELD:
+        yield not_supported(path.child("kind"), value.get("kind"), _KINDS)
+    elif not says_version(value):
         yield required(path.child("apiVersion"))
     elif _sort_of(kind) in _NAMES:
         cluster.names.add([Manifest("", 0, value, NOWHERE)])
@@ -349,7 +352,7 @@ def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[F
         yield from errors
         if found is not None:
             cluster.stock.put(found)
-    elif _sort_of(kind) in _HELD:
+    else:
         held, errors = held_in(value, path)
         yield from errors
         for finding in strict_findings(value, kind, NEWEST, path):
@@ -357,8 +360,6 @@ def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[F
                 yield finding.error
         assert held is not None
         cluster.stock.inventory.apply(None, with_demand(held, value))
-    else:
-        yield not_supported(path.child("kind"), value.get("kind"), _KINDS)
 
 
 def _sort_of(kind: GroupVersionKind) -> tuple[str, str]:

@@ -354,6 +354,14 @@ WRONG = {
         {"inventory": {"objects": [{"kind": "Pod"}]}},
         r"s.yaml:\d+:\d+: error: inventory.objects\[0\].apiVersion: Required value",
     ),
+    "a kind that no inventory has, without a version": (
+        {"inventory": {"objects": [{"kind": "Secret"}]}},
+        r's.yaml:\d+:\d+: error: inventory.objects\[0\].kind: Unsupported value: "Secret"',
+    ),
+    "a namespace without a version": (
+        {"inventory": {"objects": [{"kind": "Namespace", "metadata": {"name": "x"}}]}},
+        r"s.yaml:\d+:\d+: error: inventory.objects\[0\].apiVersion: Required value",
+    ),
     "a wrong type in an object": (
         {"inventory": {"objects": [*CLUSTER, MISTYPED]}},
         r"s.yaml:\d+:\d+: error: inventory.objects\[8\].spec.driver: Invalid value: 3",

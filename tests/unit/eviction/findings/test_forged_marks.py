@@ -133,4 +133,4 @@ def test_only_devices_on_the_hardware_of_a_rule_count_with_it(device: str, toget
     selector = DeviceSelector(DRIVER, "node-0", device)
     made = for_hardware(rule(rule_name("rule", owner.taint, selector), selector=selector))
     world.add(owner, made)
-    assert (world.worker._core.ceilings.group_of(made.meta.uid) == owner.meta.uid) is together
+    assert (world.worker._core.ceilings._known[made.meta.uid].group == owner.meta.uid) is together

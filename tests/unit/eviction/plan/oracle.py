@@ -407,7 +407,8 @@ def _wait_for(world: World, unit: Together, waiting: Mapping[str, Wait]) -> Wait
         ends = [wait.until for wait in waiting.values()]
         until = None if None in ends else max([end for end in ends if end is not None])
         reason = StepReason.WINDOW if windows else StepReason.GANG
-        return Wait(reason, until, other=other, cause=among[other].reason)
+        on_hold = among[other].because if among[other].reason is StepReason.HELD else ""
+        return Wait(reason, until, other=other, cause=among[other].reason, because=on_hold)
     if world.pause is not None and world.moment.now < world.pause.until:
         return Wait(StepReason.PAUSED, world.pause.until)
     return None
