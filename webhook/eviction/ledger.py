@@ -1,7 +1,7 @@
 """What a plan is made from: what the caches show at one moment, and what only the worker knows. Values.
 
 A new leader begins with an empty ledger, but for `departures_of` (set by `Planner.steps`) and what the breaker finds;
-`Ledger.restored` foretells both for `status`. Of the ledger:
+`Ledger.restored` computes both for `status`. Of the ledger:
 
 | what | dropped when |
 |---|---|

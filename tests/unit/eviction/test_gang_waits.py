@@ -77,7 +77,7 @@ def test_pods_that_wait_for_one_on_hold_are_counted_named_and_told() -> None:
     }
     assert world.sample("oldest_due_seconds") == 0.0
     waits = world.worker._core.plan.waits
-    assert {waits[f"uid-{name}"].because for name in "abcd"} == {"debugging"}, "whoever has the name of the pod then"
+    assert {waits[f"uid-{name}"].because for name in "abcd"} == {"debugging"}, "also if a new pod takes the name"
     world.change(world.pod("a"), hold(world.pod("a"), None))
     assert sorted(world.settled()) == ["a", "b", "c", "d"]
     assert causes(world) == {}
