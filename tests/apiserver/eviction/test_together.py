@@ -41,7 +41,8 @@ Four that wait for their budget between two of them need 15 s, and a gang that i
 """
 TWO_TOGETHER: Final = min(TOGETHER, timedelta(seconds=4))
 """Between two pods: one that waits for its budget after the other needs 5 s."""
-AT_THE_RATE: Final = min(TOGETHER, timedelta(seconds=5))
+AT_THE_RATE: Final = timedelta(seconds=5)
+"""Between twelve pods of no gang: those that wait for their budget need 5 s between two."""
 STILL_SECONDS: Final = 8.0
 """Longer than any retry of what is left alone, or waits."""
 JOB_SET: Final = {"jobset.sigs.k8s.io/jobset-name": "training", "jobset.sigs.k8s.io/jobset-uid": "f3b0"}

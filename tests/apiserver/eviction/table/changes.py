@@ -115,14 +115,14 @@ CHANGES: Final = (
     Scenario(
         name="a rule that acts again begins anew",
         shows="E-8 E-23",
-        pods=(holding("a", "*:NoExecute:34"), holding("b", "*:NoExecute:35"), Pod("now")),
+        pods=(holding("a", "*:NoExecute:74"), holding("b", "*:NoExecute:75"), Pod("now")),
         steps=(
             Taint(),
             Gone(),
             Change(taint={"effect": "NoSchedule"}),
             Change(taint={"effect": "NoExecute"}),
         ),
-        evicted={"a": Due("r 2", 34), "b": Due("r 2", 35), "now": Due("r 0")},
+        evicted={"a": Due("r 2", 74), "b": Due("r 2", 75), "now": Due("r 0")},
         cancelled=("a", "b"),
         conditions={"r": "False Completed: 3 pods evicted since starting the controller."},
     ),
@@ -232,7 +232,7 @@ CHANGES: Final = (
         shows="E-11 E-26",
         pods=(
             holding("forward", f"{KEY}:NoExecute:3600", "example.com/second:NoExecute:5"),
-            holding("back", f"{KEY}:NoExecute:3600", "example.com/third:NoExecute:35"),
+            holding("back", f"{KEY}:NoExecute:3600", "example.com/third:NoExecute:75"),
             Pod("now"),
         ),
         steps=(
@@ -242,7 +242,7 @@ CHANGES: Final = (
             Taint("s", key="example.com/third", selects={"device": "back-0"}),
             Says(ONE_PENDING, "s"),
             Untaint("s"),
-            Pass(Due("s", 35)),
+            Pass(Due("s", 75)),
         ),
         evicted={"now": Due("p"), "forward": Due("q", 5)},
         conditions={
