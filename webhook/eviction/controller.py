@@ -422,7 +422,7 @@ class Controller:
         self.planner.judge_breakers()
         if core.affected.whole:
             self._dirty.set()
-        core.room.begin(core.moment)
+        core.room.begin(core.moment())
         return core.line.take(core.room)
 
     @property
@@ -449,7 +449,7 @@ class Controller:
     def _open_overdue(self, unit: Unit, attempts: Sequence[Attempt]) -> None:
         """Let all pods that wait for a budget be deleted past it, once it has refused for the whole deadline."""
         room = self._core.room
-        room.begin(self._core.moment)
+        room.begin(self._core.moment())
         for each in [each.each for each in attempts if each.outcome is not None and each.outcome.blocked]:
             limit = room.needs(each)
             if limit is not None and each.uid not in room.asked_by(unit):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ class Core:
     """All of it; the loop replaces `plan` and `line`."""
 
     deps: Dependencies
+    moment: Callable[[], Moment]
+    """Returns this one."""
     scope: EvictionScope
     """Which taints this worker acts on."""
     acts: bool
@@ -75,6 +77,7 @@ class Core:
 
         return cls(
             deps=deps,
+            moment=moment,
             scope=scope,
             acts=deps.mode.acts,
             evictions=evictions,
@@ -88,11 +91,6 @@ class Core:
             recorder=EvictionRecorder(deps),
             announcements=announcements,
         )
-
-    @property
-    def moment(self) -> Moment:
-        """This moment."""
-        return Moment(self.deps.clock.now(), self.deps.clock.seconds())
 
     @property
     def current(self) -> bool:

@@ -80,7 +80,7 @@ class Planner:
         if core.acts and (core.ledger.tripped or core.affected.changed or core.affected.whole):
             self.judge_breakers()
         if core.planned < 0:
-            core.ledger.departures = departures_of(core.view, core.moment)
+            core.ledger.departures = departures_of(core.view, core.moment())
         if self._wants_whole and self._whole_seconds <= 0:
             began = self.busy
             yield from self._plan_whole()
@@ -113,7 +113,7 @@ class Planner:
         core.affected.begin()
         core.ceilings.begin()
         core.ledger.departed = {}
-        made = yield from planning(core.view, core.ledger, self._deps.pause(), core.moment)
+        made = yield from planning(core.view, core.ledger, self._deps.pause(), core.moment())
         if epoch != self.epoch:
             return
         for uid, figures in made.rules.items():
@@ -147,7 +147,7 @@ class Planner:
         core, revision = self._core, self._core.affected.revision
         keys, pods = core.affected.linked_to([*changed, *core.part_of(changed).hit]), core.deps.inventory.pods
         before = core.part_of({key: {pods[key].meta.uid} for key in keys if key in pods} | dict(changed))
-        made = plan(self._view_of(keys), core.ledger, self._deps.pause(), core.moment)
+        made = plan(self._view_of(keys), core.ledger, self._deps.pause(), core.moment())
         stopped = {uid for uid, figures in core.plan.rules.items() if figures.stopped}
         core.merge(before, made, core.planned if core.affected.whole else revision)
         for key in made.hit:
@@ -223,7 +223,7 @@ class Planner:
             return False
         self.judge_breakers()
         view = self._view_of(core.affected.linked_to(keys)) if hit is None else replace(self._view_of(()), hit=hit)
-        return still_goes(view, core.ledger, deps.pause(), core.moment, frozenset(uids))
+        return still_goes(view, core.ledger, deps.pause(), core.moment(), frozenset(uids))
 
     def _view_of(self, keys: Iterable[str]) -> View:
         """Return what the caches show of some pods, by `namespace/name`."""

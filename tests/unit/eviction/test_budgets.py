@@ -82,7 +82,7 @@ class Bench:
         """Whether pods of such a deadline would be deleted past the budget then: the gang, or else all of them."""
         self.at(seconds)
         core = self.world.worker._core
-        core.room.begin(core.moment)
+        core.room.begin(core.moment())
         members = [each for each in self._going.values() if each.gang] or list(self._going.values())[:1]
         unit = self._unit([_with_deadline(each, deadline) for each in members])
         return not core.room.asked_by(unit)

@@ -316,7 +316,8 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName, used: str, l
         return failed("policy", text, f"correct ConfigMap {config_map}; until then replicas keep the last good policy")
     text = f"{policy.hash}: {counted(len(policy.rules), 'rule')}, {counted(len(policy.taint_rules), 'taint rule')}"
     if used and used != policy.hash:
-        advice = f"if this lasts for more than seconds, restart it: kubectl rollout restart deployment {WORKER}"
+        restart = f"kubectl rollout restart deployment {WORKER} -n {config_map.namespace}"
+        advice = f"if this lasts for more than seconds, restart it: {restart}"
         return warned("policy", f"{text}; the eviction worker uses {using} instead", advice)
     if policy.mode is not PolicyMode.ENFORCE:
         advice = "set mode: enforce in the policy, if it should refuse"

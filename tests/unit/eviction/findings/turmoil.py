@@ -93,8 +93,8 @@ class Turmoil:
     def _free_to_go(self) -> list[str]:
         """Pods that may go, and that find room by counts made again, although all is done that can be done now."""
         core, profiles = self.world.worker._core, self.world.profiles.all
-        made = plan(core.view, core.ledger, self.world.pause, core.moment)
-        room = room_of(core.view, core.ledger, core.moment, made.terminating, budgets=self.world, profiles=profiles)
+        made = plan(core.view, core.ledger, self.world.pause, core.moment())
+        room = room_of(core.view, core.ledger, core.moment(), made.terminating, budgets=self.world, profiles=profiles)
         for uid, key in core.room.given_up.items():
             room.given_up[uid] = key
             room.vacate(uid, key.partition("/")[0])

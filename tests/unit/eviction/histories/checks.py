@@ -251,7 +251,7 @@ class Checks:
         core.ceilings._begun = {}
         try:
             view = replace(core.view, hit={**core.evictions.hits(), **(also or {})})
-            asked = _Pass(view, core.ledger, pause, core.moment, again=again)
+            asked = _Pass(view, core.ledger, pause, core.moment(), again=again)
             return asked, _result_of(asked.run())
         finally:
             core.ceilings._counted, core.ceilings._begun = counted, begun
@@ -260,7 +260,7 @@ class Checks:
         """The room that all pods leave. Where a pod that terminates has its place only the worker knows."""
         world, known, core = self.run.world, self.run.core.room, self.run.core
         left_out = frozenset[str]() if without is None else {each.uid for each in without.members}
-        room = room_of(core.view, ledger, core.moment, made.terminating, budgets=world, profiles=world.profiles.all)
+        room = room_of(core.view, ledger, core.moment(), made.terminating, budgets=world, profiles=world.profiles.all)
         for uid, key in known.given_up.items():
             room.given_up[uid] = key
             room.vacate(uid, key.partition("/")[0])

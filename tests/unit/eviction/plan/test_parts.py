@@ -35,7 +35,7 @@ class Compared:
         if core.affected.whole or core.affected.changed or core.affected.pending:
             return  # another one follows at once
         self.parts += 1
-        whole = plan(core.view, core.ledger, core.deps.pause(), core.moment)
+        whole = plan(core.view, core.ledger, core.deps.pause(), core.moment())
         in_line = [each.uid for unit in whole.eligible for each in unit.members]
         assert said(core.plan, [uid for uid, _ in core.line.pods()]) == said(whole, in_line)
 
