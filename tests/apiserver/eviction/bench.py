@@ -262,6 +262,15 @@ class Bench:
             every=_POLL_SECONDS,
         )
 
+    def wait_cancelled(self, *pods: str) -> None:
+        """Raises NotReadyError."""
+        uids = {self.uids[pod] for pod in pods}
+
+        def cancelled() -> bool:
+            return uids <= {each.uid for each in self._witness.told() if each.text == "Cancelling deletion"}
+
+        wait_until(cancelled, f"cancelled: {', '.join(pods)}", seconds=SOON_SECONDS, every=_POLL_SECONDS)
+
     def condition(self, rule: str) -> str:
         """The in-tree condition of a rule as it is written now, as text; empty while it has none.
 

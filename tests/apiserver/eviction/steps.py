@@ -238,6 +238,16 @@ class Gone:
 
 
 @dataclass(frozen=True)
+class Cancelled:
+    """Waits until Events say that these pods stay after all: of two quick changes ours sees only the last."""
+
+    pods: tuple[str, ...]
+
+    def do(self, bench: Bench) -> None:
+        bench.wait_cancelled(*self.pods)
+
+
+@dataclass(frozen=True)
 class Says:
     """Waits until the condition of a rule is this."""
 

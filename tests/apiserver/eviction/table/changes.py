@@ -6,6 +6,7 @@ from tests.apiserver.eviction.scenario import KEY, NOBODY, Claim, Due, Pod, Scen
 from tests.apiserver.eviction.steps import (
     Admit,
     Allocate,
+    Cancelled,
     Change,
     ClaimAnew,
     Deallocate,
@@ -120,6 +121,7 @@ CHANGES: Final = (
             Taint(),
             Gone(),
             Change(taint={"effect": "NoSchedule"}),
+            Cancelled(("a", "b")),
             Change(taint={"effect": "NoExecute"}),
         ),
         evicted={"a": Due("r 2", 74), "b": Due("r 2", 75), "now": Due("r 0")},
