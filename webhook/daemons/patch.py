@@ -125,7 +125,7 @@ class Patcher(Leading):
             seconds=self._clock.seconds,
             random=chance,
         )
-        keeper = ReactionKeeper(parts, self._controller, FirstSights())
+        keeper = ReactionKeeper(parts, self._controller, FirstSights(parts.seconds))
         self._cache.slices.subscribe(lambda _old, _new: keeper.wake())
         self._cache.rules.subscribe(keeper.observe_rule)
         return keeper

@@ -43,6 +43,9 @@ ATTRIBUTES: Final = "attributes"
 CAPACITY: Final = "capacity"
 BASIC: Final = "basic"
 _VERSION: Final = 1
+_REWRITES_MOST: Final = 2**31
+_LEVELS_MOST: Final = 8
+"""Of objects and lists in a value: an attribute or a capacity has four."""
 _TYPES: Final[Mapping[str, type]] = {"int": int, "bool": bool, "string": str, "version": str}
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -97,7 +100,7 @@ def kept_in(annotation: str | None) -> dict[str, dict[Setting, Overridden]]:
 def rewrites_in(annotation: str | None) -> int:
     """Return how often a slice with this annotation was rewritten, if it says so; else 0."""
     found = _decoded(annotation).get("rewrites")
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) and 0 <= found < _REWRITES_MOST else 0
 
 
 def _decoded(annotation: str | None) -> dict[str, JSON]:
@@ -118,7 +121,8 @@ def _kept_of(raw: JSON) -> dict[Setting, Overridden]:
                 value = msgspec.convert(entry, Overridden)
             except msgspec.ValidationError:
                 continue
-            if not value.spent and all(_is_value(kind, each) for each in (value.was, value.now)):
+            values = value.was, value.now, value.sent
+            if not value.spent and all(_is_value(kind, each) for each in values[:2]) and not _is_deep(values):
                 kept[Setting(kind, name)] = value
     return kept
 
@@ -141,6 +145,11 @@ def _is_value(kind: str, value: dict[str, JSON] | UnsetType | None) -> bool:
         return _is_of(wanted, given)
     element = _TYPES.get(name.removesuffix("s"))
     return element is not None and isinstance(given, list) and all(_is_of(element, each) for each in given)
+
+
+def _is_deep(value: Any, levels: int = _LEVELS_MOST) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return not levels or any(_is_deep(each, levels - 1) for each in parts)
 
 
 def _is_of(wanted: type, value: JSON) -> bool:

@@ -354,7 +354,7 @@ class _Pass:
 
     def _overdue(self, id_: ReasonId, signal: Signal) -> float:
         """Return seconds since the taint has lasted long enough; below zero before."""
-        return (self._now - signal.since).total_seconds() - self._reactions[id_.reaction].for_seconds
+        return signal.lasted - self._reactions[id_.reaction].for_seconds
 
     def _again_in(self, seconds: float) -> None:
         self.next_seconds = seconds if self.next_seconds is None else min(self.next_seconds, seconds)

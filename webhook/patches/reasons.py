@@ -7,7 +7,7 @@ nothing, and one leader goes on where another one stopped.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
@@ -196,7 +196,7 @@ def _decoded(text: str) -> tuple[DeviceId | None, tuple[ReactionReason, ...]]:
     """Decode the device that the annotation is about, and the reasons; None and no reason if it cannot be read."""
     try:
         written = msgspec.json.decode(text, type=_WrittenRule)
-    except (msgspec.MsgspecError, UnicodeError):  # half surrogates are no UTF-8
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # half surrogates are no UTF-8
         return None, ()
     driver, _, rest = written.device.partition("/")
     pool, _, device = rest.rpartition("/")
@@ -218,10 +218,14 @@ def _read(written: _WrittenReason) -> ReactionReason | None:
 
 
 class Signal(NamedTuple):
-    """A taint that is there now. `since` is when this process first saw it, UTC: its timeAdded may say anything."""
+    """A taint that is there now. `since` is when this process first saw it, UTC: its timeAdded may say anything.
+
+    `lasted` are seconds since then, by a clock that no one sets.
+    """
 
     since: datetime
     value: str
+    lasted: float
 
     @property
     def second(self) -> datetime:
@@ -261,8 +265,10 @@ class SignalMatcher:
 class FirstSights:
     """When each taint that a reaction goes by was first seen; kept while slices show it with that value and effect."""
 
-    def __init__(self) -> None:
-        self._known: dict[DeviceId, Mapping[_Taint, datetime]] = {}
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        """Ask `seconds`, which only go forward, how long taints have lasted."""
+        self._seconds = seconds
+        self._known: dict[DeviceId, Mapping[_Taint, tuple[datetime, float]]] = {}
 
     def signals_in(self, pools: Pools, reactions: Iterable[Reaction], now: datetime) -> Signals:
         """Return the taints on published devices that the reactions go by. A new one begins now.
@@ -270,7 +276,7 @@ class FirstSights:
         Of several taints of one key on a device the one that was seen first counts. A device that only slices of an
         older generation show is not forgotten: its pool is being published again.
         """
-        found = _taints_in(pools, reactions)
+        found, seconds = _taints_in(pools, reactions), self._seconds()
         away = [
             device
             for device in self._known.keys() - found.keys()
@@ -279,11 +285,17 @@ class FirstSights:
         known = {device: self._known[device] for device in shown_in(pools, away)}
         for device, signals in found.items():
             before = self._known.get(device, {})
-            known[device] = {taint: before.get(taint, now) for taints in signals.values() for taint in taints}
+            known[device] = {
+                taint: before.get(taint, (now, seconds)) for taints in signals.values() for taint in taints
+            }
         self._known = known
         return {
             device: {
-                id_: min(Signal(known[device][taint], taint.value) for taint in taints)
+                id_: min(
+                    Signal(since, taint.value, seconds - first)
+                    for taint in taints
+                    for since, first in [known[device][taint]]
+                )
                 for id_, taints in signals.items()
             }
             for device, signals in found.items()

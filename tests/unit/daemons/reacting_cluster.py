@@ -69,7 +69,7 @@ class ReactingCluster(FakeCluster):
             seconds=lambda: self.seconds,
             random=lambda: 0.999,
         )
-        self.sights = FirstSights()
+        self.sights = FirstSights(lambda: self.seconds)
         self.keeper = ReactionKeeper(parts, self.controller, self.sights)
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
@@ -121,7 +121,9 @@ class ReactingCluster(FakeCluster):
         taint = () if since is None else (DeviceTaint(KEY, "48", "None", NOW),)
         self.slices(make_slice({f"gpu-{at}": taint for at in range(count)}, pool, **fields))
         if since is not None:
+            clock, self.sights._seconds = self.sights._seconds, lambda: -since
             self.sights.signals_in(self.controller.index.pools, self.reactions or (), NOW - _seconds(since))
+            self.sights._seconds = clock
         self.keeper.wake()
 
     def policy(self, *reactions: Reaction) -> None:

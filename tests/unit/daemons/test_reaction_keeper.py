@@ -60,6 +60,7 @@ def test_it_looks_again_by_itself_when_a_taint_will_have_lasted() -> None:
     def time_passes() -> None:
         assert cluster.tries == []
         cluster.now += timedelta(seconds=1)  # and nothing reports it
+        cluster.seconds += 1.0
 
     play(cluster, time_passes)
     assert cluster.closed == ["gpu-0"]

@@ -212,7 +212,7 @@ class _TimedCluster(ReactingCluster):
             seconds=lambda: asyncio.get_running_loop().time(),
             random=lambda: 0.999,
         )
-        self.sights = FirstSights()
+        self.sights = FirstSights(parts.seconds)
         self.keeper = ReactionKeeper(parts, self.controller, self.sights)
 
     def _now(self) -> datetime:

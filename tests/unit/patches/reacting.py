@@ -106,7 +106,8 @@ class Cluster:
         self.slices: dict[str, ResourceSlice] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
         self.reactions = reactions
-        self.sights = FirstSights()
+        self.clock = NOW
+        self.sights = self._new_sights()
         self._seen: set[DeviceTaint] = set()
         self.publish(*slices)
 
@@ -135,7 +136,11 @@ class Cluster:
         """A pass so long after NOW, of which nothing is carried out. Each taint was seen as it was added."""
         now = NOW + timedelta(seconds=seconds)
         self._see(now)
+        self.clock = now
         return react(self.pools, self.rules.values(), self.reactions, now, self.sights)
+
+    def _new_sights(self) -> FirstSights:
+        return FirstSights(lambda: (self.clock - NOW) / timedelta(seconds=1))
 
     def _see(self, now: datetime) -> None:
         """What passes have seen by then."""
@@ -145,11 +150,12 @@ class Cluster:
             pools = Pools()
             for value in self.slices.values():
                 pools.apply(None, _with_only(value, self._seen))
+            self.clock = at
             self.sights.signals_in(pools, self.reactions, at)
 
     def restart(self) -> None:
         """Another process, which does not know since when the taints are there."""
-        self.sights = FirstSights()
+        self.sights = self._new_sights()
         self._seen |= {taint for value in self.slices.values() for taint in _taints_of(value)}
 
     def go(self, seconds: float = 0.0, *slices: ResourceSlice) -> ReactionPass:
