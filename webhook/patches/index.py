@@ -245,7 +245,9 @@ class PatchIndex:
 
     def _release(self, patch: ResourceSlicePatch, keep: FilterMatch | None) -> None:
         match = self._matches[patch.selector]
-        self.contests.mark(taints_of_patch(patch), [pool for pool, _ in match.selected(self.fleet)])
+        # A filter that cannot be used any more selects none, and may still hold what it won when it could.
+        pools = {*match.known(), *[pool for pool, _ in match.selected(self.fleet)]}
+        self.contests.mark(taints_of_patch(patch), pools)
         if match is keep:
             return
         match.patches.discard(patch.meta.name)
