@@ -226,24 +226,37 @@ def _valid(
     faults: Faults,
 ) -> tuple[dict[Setting, Override], dict[str, str]]:
     """Return the overrides that leave the device valid, and why the others are refused, by patch."""
+    if not wanted or not faults(with_settings(raw, _with(published, wanted))):
+        return dict(wanted), {}
+    known = set(faults(with_settings(raw, published)))
+
+    def fault(settings: Mapping[Setting, Override]) -> str:
+        return min(set(faults(with_settings(raw, _with(published, settings)))) - known, default="")
+
     refused: dict[str, str] = {}
     left = dict(wanted)
-    known: set[str] | None = None
-    for patch in reversed(ranking) if left else ():
-        settings = dict(published)
-        for setting, override in left.items():
-            put(settings, setting, override.value)
-        found = set(faults(with_settings(raw, settings)))
-        if not found:
-            break
-        known = set(faults(with_settings(raw, published))) if known is None else known
-        new = sorted(found - known)
+    for patch in reversed(ranking):
+        new = fault(left)
         if not new:
             break
         remaining = {setting: override for setting, override in left.items() if override.patch != patch}
         if len(remaining) < len(left):
-            left, refused[patch] = remaining, new[0]
+            left, refused[patch] = remaining, new
+    for patch in [each for each in ranking if each in refused]:
+        # It may have gone for the fault of another one.
+        more = left | {setting: override for setting, override in wanted.items() if override.patch == patch}
+        refused[patch] = fault(more)
+        if not refused[patch]:
+            left = more
+            del refused[patch]
     return left, refused
+
+
+def _with(published: Settings, wanted: Mapping[Setting, Override]) -> dict[Setting, JSON]:
+    settings = dict(published)
+    for setting, override in wanted.items():
+        put(settings, setting, override.value)
+    return settings
 
 
 def _beyond(

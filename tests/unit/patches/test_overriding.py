@@ -363,8 +363,10 @@ def test_patches_of_low_precedence_are_refused_first() -> None:
     result = overridden(found, wanted, ["high", "low", "unrelated"], faults)
     assert (result.devices, result.refused) == ({"gpu-0": {MODEL: B}}, (Refusal("low", "gpu-0", "too much"),))
     result = overridden(found, wanted, ["high", "low"], refusing(B))
-    assert result.devices == {"gpu-0": {MODEL: A}}
-    assert [each.patch for each in result.refused] == ["low", "high"]
+    assert result.devices["gpu-0"][MODEL] == A
+    assert [each.patch for each in result.refused] == ["high"]
+    result = overridden(found, wanted, ["high", "low"], lambda device: [*refusing(B)(device), *faults(device)])
+    assert {each.patch: each.reason for each in result.refused} == {"high": "no such model", "low": "too much"}
 
 
 def test_fault_of_the_driver_s_own_is_no_reason() -> None:
