@@ -118,11 +118,12 @@ class _Matched:
             there = [
                 each for each in pools.selected(self._selector.driver, self._selector.pool) if self._concerns(*each)
             ]
-            for identity in self._pools.keys() - {identity for identity, _ in there}:
-                self.remembered -= _counted(self._pools.pop(identity)[1])
         else:
             named = [(each, pool) for each in wanted if self._names(each) and (pool := pools.get(each)) is not None]
             there = [each for each in named if self._concerns(*each)]
+        asked = self._pools.keys() if wanted is None else self._pools.keys() & set(wanted)
+        for identity in asked - {identity for identity, _ in there}:
+            self.remembered -= _counted(self._pools.pop(identity)[1])
         for identity, pool in there:
             version, known = pool.version, self._pools.get(identity)
             if known is not None and known[0] is version:

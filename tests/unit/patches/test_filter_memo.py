@@ -257,3 +257,12 @@ def test_no_step_reads_more_than_a_slice(selector: DeviceSelector, monkeypatch: 
     assert memo.selected(selector, class_of("every"), pools, go_on) is not None
     assert len(read) == 9
     assert max(after - before for before, after in pairwise(most)) == 1
+
+
+def test_device_that_is_gone_is_forgotten_where_only_its_pool_is_asked_about() -> None:
+    selector, memo = select(FIRST, device="gpu-0"), FilterMemo()
+    before, after = rack(), slice_of({"name": "gpu-1", "attributes": {"n": {"int": 0}}})
+    pools = pools_of(before)
+    assert found(memo, selector, pools) == {"node-0": ["gpu-0"]}
+    pools.apply(before, after)
+    assert memo.selected(selector, {}, pools, lambda: True, [(DRIVER, "node-0")]) == {}
