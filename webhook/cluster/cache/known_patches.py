@@ -141,9 +141,12 @@ class PatchCache:
 
     @property
     def problem(self) -> str | None:
-        """Why what is known is not current, or None. What is not served is not waited for."""
-        served = [each for each in self._all if not each.unserved]
-        return "; ".join(filter(None, [each.problem(self._stale_seconds) for each in served])) or None
+        """Why what is known is not current, or None. Rules and patches that are not served are not waited for.
+
+        Slices and classes are: without them rules would be deleted, for which they are there on another API server.
+        """
+        waited = [each for each in self._all if not (each.unserved and each in (self.patches, self.rules))]
+        return "; ".join(filter(None, [each.problem(self._stale_seconds) for each in waited])) or None
 
     async def synced(self) -> None:
         """Returns once each was read in full, or found not to be served; waits for ever if they never are."""
@@ -193,7 +196,9 @@ class PatchesInForce:
             metrics=metrics,
             clock=clock,
         )
-        self._for_slices: SlicePatches | None = None
+        self._for_slices: tuple[object, SlicePatches] | None = None
+        self._era = object()
+        """Another one after each change."""
         self.reflector.subscribe(self._changed)
         self._classes = names.class_reflector
         self._classes.subscribe(self._changed)
@@ -207,11 +212,11 @@ class PatchesInForce:
         """Those that change slices; not `known` while `known` says why. Cheap as well, and for any thread."""
         if self._doubt():
             return SlicePatches(known=False)
-        found = self._for_slices
-        if found is None:
+        known, era = self._for_slices, self._era
+        if known is None or known[0] is not era:
             patches, classes = tuple(self.reflector.items.values()), dict(self._names.selectors)
-            found = self._for_slices = SlicePatches.of(patches, classes)
-        return found
+            known = self._for_slices = era, SlicePatches.of(patches, classes)
+        return known[1]
 
     @property
     def problem(self) -> str | None:
@@ -232,7 +237,7 @@ class PatchesInForce:
                 await asyncio.sleep(_IDLE_SECONDS)
 
     def _changed(self, _old: object, _new: object) -> None:
-        self._for_slices = None
+        self._era = object()
 
     def _doubt(self) -> str:
         return self.reflector.doubt(self._stale_seconds) or self._classes.doubt(self._stale_seconds)
