@@ -105,6 +105,9 @@ def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) 
         known = next((each for each in stored if each.is_for_rule(wanted)), None)
         if known is None:
             writes.append(TaintResult(wanted, _TAINTED, wanted.name, wanted.manifest(version, annotations)))
+        elif known.rule.deleting:
+            name = known.rule.meta.name
+            refusals.append(f"error: {wanted.address} has {wanted.taint.key} by rule {name}, which is being deleted")
         elif known.maker:
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
         elif _is_written(order, known, wanted):

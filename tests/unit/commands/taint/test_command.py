@@ -319,3 +319,15 @@ def test_without_permission_kubectls_words_are_used(verb: VerbRunner) -> None:
 def test_a_refusal_cannot_steer_the_terminal(verb: VerbRunner) -> None:
     verb.server.refusals = [status(403, "Forbidden", "no:\n\x1b[2J is not for you")]
     assert verb("taint", GPU, SPEC)[2] == "Error from server (Forbidden): no:\n\\x1b[2J is not for you\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--overwrite",)])
+def test_rule_that_is_being_deleted_is_not_taken_for_one_that_stays(verb: VerbRunner, flags: tuple[str, ...]) -> None:
+    """The device is open once its finalizers are gone."""
+    verb.output("taint", GPU, SPEC)
+    [rule] = verb.server.rules.values()
+    rule["metadata"] |= {"deletionTimestamp": "2026-06-01T11:00:00Z", "finalizers": ["example.com/audit"]}
+    sent(verb)
+    error = f"error: {GPU} has {ECC} by rule {NAME}, which is being deleted\n"
+    assert verb("taint", GPU, SPEC, *flags) == (1, "", error)
+    assert sent(verb) == []
