@@ -103,6 +103,8 @@ class PatchController:
         self._refusals = WriteAttempts()
         self._reasons: dict[str, str] = {}
         self._faults: dict[str, int] = {}
+        self._written: dict[str, str] = {}
+        """Versions of rules that were written here, by name, until a watch shows them."""
         self._crowded: set[str] = set()
         """Uids of rules with too many siblings, about which an Event was written."""
         parts.metrics.watch(
@@ -135,10 +137,12 @@ class PatchController:
         self._wake()
 
     def observe_rule(self, name: str, new: StoredRule | None) -> None:
-        """Note that a rule came, changed or went. One written here comes again, maybe after a later version."""
-        known = self.book.rules.get(name)
-        if known is not None and new is not None and not _is_news(known, new):
+        """Note that a rule came, changed or went. What was written here may come after earlier versions."""
+        known, written = self.book.rules.get(name), self._written.get(name)
+        same = known is not None and new is not None and known.meta.uid == new.meta.uid
+        if same and written and is_newer(written, new.meta.resource_version):
             return
+        self._written.pop(name, None)
         concerned = self.book.put_rule(name, new)
         if known is None or new is None or _in_question(known) != _in_question(new):
             self._look_at(concerned)
@@ -202,8 +206,8 @@ class PatchController:
         self._under_way = len(uids)
         outcomes = {uid: await self._apply(uid) for uid in uids}
         for uid, (refused, failed) in outcomes.items():
-            if not refused and not failed:
-                outcomes[uid] = await self._delete(uid)
+            more_refused, more_failed = await self._delete(uid, all_of_them=not (refused or failed))
+            outcomes[uid] = refused or more_refused, failed or more_failed
         for uid, (refused, failed) in outcomes.items():
             await self._report(uid, refused, failed)
             self._queue.done(uid)
@@ -254,23 +258,23 @@ class PatchController:
                 self._count("create" if write.creates else "update", write.name, answer)
                 refused, failed = refused or answer.refused, failed or answer.failed
                 if answer.stored is not None:
-                    self._look_at(self._taken_down(write.name, answer.stored))
+                    self.note_written(write.name, answer.stored)
             if failed:
                 break
         return refused, failed
 
-    def _taken_down(self, name: str, stored: StoredRule) -> list[str]:
-        """Note what this process wrote, unless a watch was faster; return the owners to be looked at for it."""
+    def note_written(self, name: str, stored: StoredRule) -> None:
+        """Note what this process wrote, unless a watch was faster."""
         known = self.book.rules.get(name)
-        if self.has_seen(stored) or (known is not None and not _is_news(known, stored)):
-            return []
-        return [uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids]
+        if not self.has_seen(stored) and (known is None or _is_news(known, stored)):
+            self._written[name] = stored.meta.resource_version
+            self._look_at([uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids])
 
-    async def _delete(self, uid: str) -> tuple[str, str]:
-        """Delete the rules that are too many; return as `_apply` does."""
+    async def _delete(self, uid: str, *, all_of_them: bool) -> tuple[str, str]:
+        """Delete the rules that are too many, or of those the ones with a taint that is gone; return as `_apply`."""
         plan = await self._plan(uid)
         refused = failed = ""
-        for stored in plan.writes.deletes:
+        for stored in plan.writes.deletes if all_of_them else plan.unwanted:
             if not self._may_write():
                 self._queue.add(uid)  # look again first: it may be wanted by now
             if self._queue.comes_again(uid):
@@ -292,6 +296,8 @@ class PatchController:
         if left is not None and self.has_seen(left):
             return
         if known is not None and known.meta.uid == stored.meta.uid:
+            if left is not None:
+                self._written[stored.meta.name] = left.meta.resource_version
             self.book.put_rule(stored.meta.name, left)
 
     # --- what users see --------------------------------------------------------------------------
@@ -327,7 +333,14 @@ class PatchController:
     async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
         """Write the status if it has changed, and Events about faults; return why the status was not written."""
         uid = stored.meta.uid
-        outcome = ExpansionOutcome(len(self.book.owned(uid)), refused, failed, self._parts.applied(stored))
+        rules, fleet = self.book.owned(uid), self.index.fleet
+        there = {
+            (pool, name)
+            for each in rules
+            for pool, names in (fleet.named(each.rule.selector) if each.rule.selector else ())
+            for name in names
+        }
+        outcome = ExpansionOutcome(len(rules), refused, failed, len(there), self._parts.applied(stored))
         status = status_of(stored, standing, self._parts.ceiling, outcome, self._parts.now())
         self._reasons[uid] = reason_of(status.conditions)
         self._faults[uid] = sum([each.devices for each in standing.faults])

@@ -178,8 +178,7 @@ class ReactionKeeper:
             log.warning("rule of a reaction not written", extra={**fields, "error": answer.refused or answer.failed})
         self._attempts.tried(step.name, step.wanted, self._parts.seconds(), answer.refused)
         if answer.stored is not None:
-            if not self._controller.has_seen(answer.stored):
-                self._controller.observe_rule(step.name, answer.stored)
+            self._controller.note_written(step.name, answer.stored)
         elif result == "done" and step.deletes is not None:
             known = self._controller.book.rules.get(step.name)
             if known is not None and known.meta.uid == step.deletes.meta.uid:

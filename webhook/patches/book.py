@@ -156,6 +156,14 @@ class OwnerPlan(NamedTuple):
     needed: int = 0
     waits: bool = False
     """There is more to delete, once the server serves patches."""
+    taints: Sequence[DeviceTaint] = ()
+    """Those that its rules are for."""
+
+    @property
+    def unwanted(self) -> list[StoredRule]:
+        """What is to be deleted, and has none of their keys: nothing takes its place."""
+        keys = {taint.key for taint in self.taints}
+        return [each for each in self.writes.deletes if each.rule.taint.key not in keys]
 
 
 def plan_of(
@@ -172,7 +180,8 @@ def plan_of(
         case StoredRule() as stored:
             found = sibling_rules(stored, index, ceiling)
             writes = _writes(stored.owner, found.rules, book, now)
-            return OwnerPlan(limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
+            taints = [stored.rule.taint]
+            return OwnerPlan(limited(writes, taints, found.needed, ceiling), needed=found.needed, taints=taints)
         case _:
             writes = _writes(RuleOwner(PATCH_KIND, "", uid), (), book, now)
             if patches_served:
@@ -184,7 +193,9 @@ def plan_of(
 def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
     standing = standing_of(index, stored.meta.name, ceiling)
     writes = _writes(stored.owner, standing.rules, book, now)
-    return OwnerPlan(limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
+    taints = stored.patch.taints
+    writes = limited(writes, taints, standing.needed, ceiling)
+    return OwnerPlan(writes, stored, standing, standing.needed, taints=taints)
 
 
 def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:

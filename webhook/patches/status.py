@@ -106,6 +106,8 @@ class ExpansionOutcome(NamedTuple):
     """A webhook's, a policy's or the server's own message; empty if nothing was refused."""
     failed: str = ""
     """An error that may pass."""
+    tainted: int = 0
+    """Devices that these rules are for."""
     applied: AppliedAttributes = AppliedAttributes()
     """What has become of attributes and capacity; a condition that the status has already stays as it is."""
 
@@ -123,7 +125,7 @@ def status_of(
     return PatchStatus(
         stored.generation,
         standing.selected,
-        standing.tainted if complete else 0,
+        standing.tainted if complete else outcome.tainted,
         outcome.rules,
         tuple(
             [

@@ -20,7 +20,7 @@ def test_refusal_is_a_condition_and_nothing_is_deleted() -> None:
     assert cluster.log == ["status one"]
     expanded = cluster.conditions("one")["Expanded"]
     assert expanded == ("False", "RuleRefused", 'admission webhook "x" denied the request: too many')
-    assert cluster.patches["one"].status.tainted_devices == 0
+    assert cluster.patches["one"].status.tainted_devices == 3
     assert cluster.patches["one"].status.rules == 3
 
 
