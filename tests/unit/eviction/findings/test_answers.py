@@ -1,101 +1,15 @@
-"""Answers of the API server that are taken for something else than they say."""
+"""Pods that stand as they were, although an answer said that they were evicted."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 import pytest
 
-from tests.builders import NOW
-from tests.unit.cluster.acting import RULES, acting_cluster
-from tests.unit.cluster.peer import Answer, Peer, run, status
-from tests.unit.eviction.hurried import by
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.claims import Consumer
-from webhook.cluster.client.rest import ThrottledCluster
-from webhook.cluster.events import EventWriter
-from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.policy.model import EvictionProfile
-
-POD = PodRef("ml", "web-0", "u1")
-DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")
-NAMESAKE = (
-    'Operation cannot be fulfilled on Pod "web-0": the UID in the precondition (u1) does not match the UID in record '
-    "(u2). The object might have been deleted and then recreated"
-)
-FORBIDDEN = 'poddisruptionbudget.policy "web" is forbidden: '
-
-
-class Moving:
-    """A wall clock that is a minute later at each look."""
-
-    def __init__(self) -> None:
-        self._now = NOW
-
-    def __call__(self) -> datetime:
-        self._now += timedelta(minutes=1)
-        return self._now
-
-
-def writer(cluster: ThrottledCluster) -> EvictionWriter:
-    now = Moving()
-    return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
-
-
-def outcome_of(answer: Answer) -> EvictionOutcome:
-    """What an answer of the Eviction API is taken for."""
-    outcomes: list[EvictionOutcome] = []
-
-    async def ask() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(answer)
-            outcomes.append(await writer(cluster).evict(POD, None))
-
-    run(ask())
-    return outcomes[0]
-
-
-def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
-    """M3: a 409 for another UID ends the eviction, as each retry would take one more disruption from the budget."""
-    outcome = outcome_of(Answer(status(409, NAMESAKE, reason="Conflict"), 409))
-    assert outcome.result is EvictionResult.GONE or outcome.unsure
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        (500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."),
-        (403, f"{FORBIDDEN}pdb disruptions allowed is negative"),
-        (403, f"{FORBIDDEN}DisruptedPods map too big - too many evictions not confirmed by PDB controller"),
-    ],
-    ids=["two budgets", "negative", "too many"],
-)
-def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str) -> None:
-    """M4: these answers count as blocked by a budget, so `deadline` runs and the pod is not read before each retry."""
-    outcome = outcome_of(Answer(status(code, message), code))
-    assert (outcome.result, outcome.unsure) == (EvictionResult.BLOCKED, False)
-
-
-@by(run)
-async def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
-    problem: Exception | None = None
-    async with Peer() as peer, acting_cluster(peer) as cluster:
-        peer.answers.append(Answer(b"<html>welcome</html>"))
-        try:
-            await writer(cluster).prepare(POD, delete=False, unsure=True)
-        except Exception as error:  # noqa: BLE001 -- any is one too many
-            problem = error
-    assert problem is None
-
-
-@pytest.mark.parametrize(
-    ("code", "taken_for"), [(404, EvictionResult.GONE), (200, EvictionResult.EVICTED)], ids=["not found", "granted"]
-)
-def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: EvictionResult) -> None:
-    assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -164,17 +78,3 @@ def test_pod_that_stays_as_it_is_makes_room_for_others() -> None:
     assert len(world.cluster.requests) == 1
     world.advance(2)
     assert {name for _, name, _ in world.cluster.requests} == {"ml/pod", "ml/other"}
-
-
-@by(run)
-async def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:
-    """L10: condition DisruptionTarget keeps its time while nothing in it changes, as with the in-tree controller."""
-    async with Peer() as peer, acting_cluster(peer) as cluster:
-        asking = writer(cluster)
-        marked = Answer({"kind": "Pod", "metadata": {"uid": POD.uid, "resourceVersion": "8"}})
-        peer.otherwise = lambda request: marked if request.method != "DELETE" else Answer(b"", 500)
-        for _ in range(2):
-            await asking.delete(POD, None, DISRUPTION)
-        patches = [request.json["status"]["conditions"] for request in peer.requests if request.method == "PATCH"]
-        assert [request.method for request in peer.requests] == ["PATCH", "DELETE"] * 2
-    assert len({str(conditions) for conditions in patches}) == 1

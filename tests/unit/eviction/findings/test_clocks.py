@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import uvloop
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.hurried import LoopClock, at_work, hurried, hurry, looped
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried, hurry
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, Budget, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
-from webhook.config.workers import parse_evict
-from webhook.daemons.evict import Worker
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import Mode
-from webhook.flowcontrol.rates import Clock
-from webhook.runtime import LoopMonitor
-
-SUSPENDED_SECONDS = 60.0
 
 
 @hurried
@@ -123,44 +115,6 @@ def test_second_by_which_a_clock_is_off_is_noticed_within_a_second(
     hurry(test())
     assert [record.__dict__["delaySeconds"] for record in caplog.records] == reported
     assert len(again) == recomputed
-
-
-def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Linux has it: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME and the wall clock do not."""
-    still = time.monotonic()
-    gone_on = {
-        clock: time.clock_gettime(clock) + SUSPENDED_SECONDS for clock in (time.CLOCK_BOOTTIME, time.CLOCK_REALTIME)
-    }
-    monkeypatch.setattr(time, "monotonic", lambda: still)
-    monkeypatch.setattr(time, "time", lambda: gone_on[time.CLOCK_REALTIME])
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: gone_on.get(clock, still))
-
-
-@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
-def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M2: a machine that was suspended must read all changes before it evicts again."""
-    monitor = LoopMonitor(Clock().seconds)
-    steady = [monitor.steady]
-    suspend(monkeypatch)
-    steady.append(monitor.steady)
-    assert steady == [True, False]
-
-
-@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
-@looped
-async def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
-    worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", *lease], {}))
-    worker.stages()
-    leader = worker._leader
-    assert leader is not None
-    leader.acquired.set()
-    leader._renewed_at = leader._clock()
-    held = [leader.holds]
-    suspend(monkeypatch)
-    held.append(leader.holds)
-    monkeypatch.undo()
-    assert held == [True, False]
 
 
 def test_event_loop_accepts_a_timer_for_a_toleration_of_centuries() -> None:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import NO_BREAKER, World, evicting
+from tests.unit.eviction.world import NO_BREAKER, Budget, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
@@ -52,6 +52,26 @@ def test_worker_that_starts_with_such_a_pool_waits_for_it() -> None:
     assert world.after(60) == []
     world.add(half({}, name="rest"))
     assert world.settled() == ["pod"]
+
+
+def test_device_that_a_pool_has_lost_evicts_nobody() -> None:
+    """M6: not while the generation is incomplete, however long that lasts."""
+    world = published(300)
+    world.settle()
+    world.add(half({"gpu-9": ()}, name="other"))
+    assert world.after(3600) == []
+
+
+def test_deadline_goes_on_and_no_eviction_is_cancelled_while_a_pool_is_published_again_and_again() -> None:
+    """M6: while the newest generation is incomplete, the last complete one counts."""
+    world = evicting(claim("pod"), pod("pod"), budgets=[Budget()], deadline_seconds=600, delete_after_deadline=True)
+    for generation in range(1, 9):
+        for name, devices in (("slice-a", {"gpu-9": ()}), ("slice-b", {"gpu-0": (taint(),)})):
+            world.change(world.inventory.slices.get(name), half(devices, name=name, generation=generation))
+            world.settle()
+        world.advance(300)
+    assert [verb for verb, _, _ in world.cluster.calls] == ["delete"]
+    assert world.told("EvictionCancelled") == []
 
 
 def test_taint_that_is_gone_from_the_complete_generation_evicts_nobody() -> None:

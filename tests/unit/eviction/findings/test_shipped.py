@@ -1,4 +1,4 @@
-"""What is shipped beside the code: alerts, manifests, and the schema of the policy."""
+"""What is shipped beside the code: alerts and manifests."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.policy.documents import make_document
-from webhook.api.field import Path as FieldPath
-from webhook.policy.document import load
-
 MANIFESTS = Path(__file__).parents[4] / "manifests"
 EVICT = MANIFESTS / "components/evict"
 LABELS_WITH_THE_NAME = ("name", "instance", "part-of")
-
-
-def documents() -> list[dict[str, object]]:
-    """All objects in the manifests; those of the chart are made of them."""
-    files = sorted(file for file in MANIFESTS.rglob("*.yaml") if "helm" not in file.relative_to(MANIFESTS).parts)
-    return [each for file in files for each in yaml.safe_load_all(file.read_text()) if isinstance(each, dict)]
 
 
 def test_alert_about_evictions_that_are_stuck_goes_by_the_oldest_pod_that_is_due() -> None:
@@ -27,11 +17,6 @@ def test_alert_about_evictions_that_are_stuck_goes_by_the_oldest_pod_that_is_due
     text = (MANIFESTS / "components/monitoring/alerts.yaml").read_text()
     _, _, alert = text.partition("alert: DeviceTaintWebhookEvictionStuck")
     assert "oldest_due_seconds" in alert.partition("- alert:")[0]
-
-
-def test_requests_for_the_lease_have_a_flow_schema() -> None:
-    """L9: renewals of the lease are not queued behind the workloads of the cluster, nor behind our own evictions."""
-    assert "FlowSchema" in [each.get("kind") for each in documents()]
 
 
 def test_flow_schema_is_for_exactly_what_the_role_allows_on_leases() -> None:
@@ -70,10 +55,3 @@ def test_flow_schema_moves_with_the_namespace(folder: str) -> None:
     scoped = yaml.safe_load((MANIFESTS / "transformers/namespace/cluster-scoped.yaml").read_text())["target"]
     assert schema["kind"] in scoped["kind"].split("|")
     assert schema["apiVersion"].partition("/")[0] in scoped["group"].split("|")
-
-
-def test_grace_period_of_zero_is_refused_or_gets_a_warning() -> None:
-    """L6: a deletion by force frees a device that containers still hold, so it takes a period of a second at least."""
-    loaded = load(make_document(eviction=[{"gracePeriodSeconds": 0}]), FieldPath.root())
-    found = [*loaded.errors, *[warning.error for warning in loaded.warnings]]
-    assert any("gracePeriodSeconds" in str(error.field) for error in found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -22,8 +21,6 @@ from webhook.cluster import leader
 from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.leader import RELEASE_SECONDS
-from webhook.config.workers import parse_evict
-from webhook.daemons.evict import Worker
 from webhook.eviction.ports import EvictionOutcome, PodRef, WorkerSettings, WriteFailure
 from webhook.flowcontrol.loop import Throttle
 from webhook.runtime import Stage, Stages, causes
@@ -173,26 +170,6 @@ async def test_worker_that_lost_its_lease_does_not_wait_and_writes_nothing() -> 
         assert await seconds_to_stop(world) < 0.001
     assert server.writes == []
     assert world.inventory.rules["old"].taint.effect == "NoSchedule"
-
-
-def test_stage_of_a_worker_that_lost_its_lease_writes_no_last_conditions(tmp_path: Path) -> None:
-    world = evicting()
-    waits = pod("pod")
-    world.add(claim("pod", tolerates(3600)), waits, rule())
-    world.advance(20)
-    world.remove(waits)
-    world.cluster.writes.clear()
-
-    async def test() -> None:
-        lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
-        worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", *lease], {}))
-        worker.stages()
-        worker._controller = world.worker
-        world.trusted = worker._trusted()
-        await worker._end()
-
-    asyncio.run(test())
-    assert world.cluster.writes == []
 
 
 class OneLease:
