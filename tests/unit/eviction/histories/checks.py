@@ -74,8 +74,6 @@ class Checks:
 
     def __init__(self, run: Played) -> None:
         self.run = run
-        self.sent: list[str] = []
-        """Each request, and when it left."""
         self.inexact = False
         """Whether what counts within a minute is not known for sure: the policy has changed, or answers were lost."""
         self.edited: set[str] = set()
@@ -114,7 +112,6 @@ class Checks:
     def at_write(self, verb: str, ref: PodRef) -> None:
         """A request leaves."""
         world, core, ledger = self.run.world, self.run.core, self.run.core.ledger
-        self.sent.append(f"{round(world.clock.passed(), 2)} {verb} {ref.uid}")
         taken, pod = ledger.taken.get(ref.uid), world.inventory.pods[str(ref)]
         if not world.worker.may_take:
             raise BrokenError(f"request: {ref.uid} while evictions are paused")
@@ -333,13 +330,13 @@ class Checks:
             run.catch_up()
             for pod in list(world.inventory.pods.values()):
                 if pod.deleting:
-                    run.remove(pod)
+                    world.remove(pod)
                 elif (not pod.ready and not pod.finished) or pod.hold is not None:
                     run.change(pod, ready=not pod.finished, hold=None)
             await run.advance(600)
         run.catch_up()
         for pod in [each for each in world.inventory.pods.values() if each.deleting]:
-            run.remove(pod)
+            world.remove(pod)
         await run.settle()
         return self.at_rest() or self._left_behind()
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
-from enum import Enum
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 from msgspec import structs
 
 from tests.builders import DRIVER
@@ -32,8 +31,7 @@ _LONG_SECONDS: Final = 5.0
 """The watch is never later than this."""
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """One of them."""
 
     @property
@@ -45,26 +43,10 @@ class Event:
         raise NotImplementedError
 
 
-def text_of(value: Any) -> str:
-    """How an event, a setting or a profile is written in Python, without what it has by default."""
-    if isinstance(value, tuple):
-        return f"({', '.join(map(text_of, value))},)"
-    if isinstance(value, EvictionProfile):
-        given = {name: getattr(value, name) for name in value.__struct_fields__}
-        other = [f"{name}={part!r}" for name, part in given.items() if part != getattr(FREE, name)]
-        return f"structs.replace({', '.join(['FREE', *other])})"
-    if isinstance(value, Enum) or not is_dataclass(value):
-        return str(value) if isinstance(value, Enum) else repr(value)
-    given = {each.name: (getattr(value, each.name), each.default) for each in fields(value)}
-    texts = [f"{name}={text_of(part)}" for name, (part, default) in given.items() if part != default]
-    return f"{type(value).__name__}({', '.join(texts)})"
-
-
 # --- pods ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PodComes(Event):
+class PodComes(Event, frozen=True):
     """`seconds`: how long its claim, and the shared one if that is new, tolerates taints; for ever if negative."""
 
     name: str
@@ -124,8 +106,7 @@ def _claim(name: str, namespace: str, seconds: int | None, device: int) -> Resou
     return claim(name, *tolerations, devices=(f"gpu-{device}",), namespace=namespace, owner=owner)
 
 
-@dataclass(frozen=True)
-class PodGoes(Event):
+class PodGoes(Event, frozen=True):
     """It is gone, and so is its own claim."""
 
     name: str
@@ -133,12 +114,11 @@ class PodGoes(Event):
     async def play(self, run: Played) -> None:
         gone = run.find(self.name)
         if gone is not None:
-            run.remove(gone)
+            run.world.remove(gone)
             run.put(run.world.inventory.claims.get(f"{gone.meta.namespace}/{self.name}-claim"), None)
 
 
-@dataclass(frozen=True)
-class PodTerminates(Event):
+class PodTerminates(Event, frozen=True):
     """Something else deletes it."""
 
     name: str
@@ -148,8 +128,7 @@ class PodTerminates(Event):
             run.terminate(found)
 
 
-@dataclass(frozen=True)
-class PodFinishes(Event):
+class PodFinishes(Event, frozen=True):
     name: str
 
     async def play(self, run: Played) -> None:
@@ -157,8 +136,7 @@ class PodFinishes(Event):
             run.change(found, phase="Succeeded", ready=False)
 
 
-@dataclass(frozen=True)
-class PodChanges(Event):
+class PodChanges(Event, frozen=True):
     """It is held or not, ready or not, or in a gang or not; None leaves that as it is."""
 
     name: str
@@ -178,8 +156,7 @@ class PodChanges(Event):
             run.change(found, gang="train" if self.ganged else "")
 
 
-@dataclass(frozen=True)
-class GroupChanges(Event):
+class GroupChanges(Event, frozen=True):
     """The PodGroup has another disruption mode, or is gone."""
 
     mode: str = ""
@@ -197,8 +174,7 @@ def _found_claim(run: Played, name: str) -> ResourceClaim | None:
     return next((claims[key] for each in NAMESPACES if (key := f"{each}/{name}-claim") in claims), None)
 
 
-@dataclass(frozen=True)
-class ClaimChanges(Event):
+class ClaimChanges(Event, frozen=True):
     """Its device is the first one, and is tolerated for this time."""
 
     name: str
@@ -211,8 +187,7 @@ class ClaimChanges(Event):
             run.put(known, structs.replace(known, allocation=fresh.allocation))
 
 
-@dataclass(frozen=True)
-class ClaimIsFreed(Event):
+class ClaimIsFreed(Event, frozen=True):
     name: str
 
     async def play(self, run: Played) -> None:
@@ -221,8 +196,7 @@ class ClaimIsFreed(Event):
             run.put(known, structs.replace(known, allocation=None))
 
 
-@dataclass(frozen=True)
-class ReservationChanges(Event):
+class ReservationChanges(Event, frozen=True):
     """The PodGroup keeps a claim reserved, or does so no longer."""
 
     name: str
@@ -236,8 +210,7 @@ class ReservationChanges(Event):
             run.put(known, structs.replace(known, reserved_for=(*pods, group) if self.kept else pods))
 
 
-@dataclass(frozen=True)
-class SliceChanges(Event):
+class SliceChanges(Event, frozen=True):
     """The driver taints these devices in its slice; `partial`: another slice of the pool is missing."""
 
     tainted: tuple[int, ...]
@@ -256,8 +229,7 @@ class SliceChanges(Event):
 # --- rules, policy, budgets ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RuleChanges(Event):
+class RuleChanges(Event, frozen=True):
     """It is there, or says something else. `most`: its ceiling; `after`: the seconds until its taint begins."""
 
     number: int = 0
@@ -289,16 +261,14 @@ class RuleChanges(Event):
         run.put(known, fresh)
 
 
-@dataclass(frozen=True)
-class RuleGoes(Event):
+class RuleGoes(Event, frozen=True):
     number: int = 0
 
     async def play(self, run: Played) -> None:
         run.put(run.world.inventory.rules.get(f"rule-{self.number}"), None)
 
 
-@dataclass(frozen=True)
-class BudgetChanges(Event):
+class BudgetChanges(Event, frozen=True):
     """A disruption budget is there, or says something else, though it selects the same pods for good."""
 
     number: int
@@ -321,8 +291,7 @@ class BudgetChanges(Event):
             world.worker.observe_budget(namespace, str(self.number))
 
 
-@dataclass(frozen=True)
-class NamespaceChanges(Event):
+class NamespaceChanges(Event, frozen=True):
     """It is held, or is not."""
 
     namespace: str
@@ -336,8 +305,7 @@ class NamespaceChanges(Event):
         run.world.worker.requeue_waiting(self.namespace)
 
 
-@dataclass(frozen=True)
-class PolicyChanges(Event):
+class PolicyChanges(Event, frozen=True):
     """`most`: the ceiling of rules that name none."""
 
     profiles: tuple[EvictionProfile, ...] = (FREE,)
@@ -350,8 +318,7 @@ class PolicyChanges(Event):
         run.world.worker.replan_all()
 
 
-@dataclass(frozen=True)
-class PauseChanges(Event):
+class PauseChanges(Event, frozen=True):
     """Evictions are paused for this time, or not at all."""
 
     seconds: float = 0.0
@@ -364,8 +331,7 @@ class PauseChanges(Event):
 # --- time ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TimePasses(Event):
+class TimePasses(Event, frozen=True):
     """And everything happens at its time, unless it `jumps`."""
 
     seconds: float
@@ -387,8 +353,7 @@ class TimePasses(Event):
 # --- the worker and its requests -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PassGoesOn(Event):
+class PassGoesOn(Event, frozen=True):
     steps: int = ALL_STEPS
 
     async def play(self, run: Played) -> None:
@@ -396,14 +361,12 @@ class PassGoesOn(Event):
             run.plan(self.steps)
 
 
-@dataclass(frozen=True)
-class UnitIsTaken(Event):
+class UnitIsTaken(Event, frozen=True):
     async def play(self, run: Played) -> None:
         run.take()
 
 
-@dataclass(frozen=True)
-class RequestGoesOn(Event):
+class RequestGoesOn(Event, frozen=True):
     """That one which stands at this place goes on to its next await, and then the next one there."""
 
     place: int = 0
@@ -414,14 +377,12 @@ class RequestGoesOn(Event):
             await run.release(self.place)
 
 
-@dataclass(frozen=True)
-class RequestsEnd(Event):
+class RequestsEnd(Event, frozen=True):
     async def play(self, run: Played) -> None:
         await run.drain()
 
 
-@dataclass(frozen=True)
-class AllSettles(Event):
+class AllSettles(Event, frozen=True):
     @property
     def rests(self) -> bool:
         return True
@@ -430,8 +391,7 @@ class AllSettles(Event):
         await run.settle()
 
 
-@dataclass(frozen=True)
-class ServerWillReply(Event):
+class ServerWillReply(Event, frozen=True):
     """To the next requests; `refuses`: to the next dry run."""
 
     replies: tuple[Reply, ...]
@@ -443,21 +403,18 @@ class ServerWillReply(Event):
         run.checks.inexact |= not UNCERTAIN.isdisjoint(self.replies)
 
 
-@dataclass(frozen=True)
-class WatchShows(Event):
+class WatchShows(Event, frozen=True):
     most: int = 1
 
     async def play(self, run: Played) -> None:
         run.catch_up(self.most)
 
 
-@dataclass(frozen=True)
-class IdleIsForgotten(Event):
+class IdleIsForgotten(Event, frozen=True):
     async def play(self, run: Played) -> None:
         run.world.worker.forget_idle()
 
 
-@dataclass(frozen=True)
-class WorkerRestarts(Event):
+class WorkerRestarts(Event, frozen=True):
     async def play(self, run: Played) -> None:
         await run.restart()

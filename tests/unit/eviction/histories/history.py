@@ -44,7 +44,6 @@ from tests.unit.eviction.histories.events import (
     UnitIsTaken,
     WatchShows,
     WorkerRestarts,
-    text_of,
 )
 from tests.unit.eviction.histories.played import NAMESPACES, Played, Reply, Setting
 from tests.unit.eviction.world import FREE
@@ -67,7 +66,7 @@ class History(NamedTuple):
     events: tuple[Event, ...]
 
     def __str__(self) -> str:
-        return "\n".join([f"    {each}" for each in (text_of(self.setting), *map(text_of, self.events))])
+        return "\n".join([f"    {each}" for each in (self.setting, *self.events)])
 
 
 # --- playing -------------------------------------------------------------------------------------
@@ -146,23 +145,23 @@ class _Drawing:
             self._group_changes: 1,
             self._rule_changes: 2,
             self._budget_changes: 2,
-            self._hold_changes: 1,
-            self._pause_changes: 1,
+            lambda: NamespaceChanges(draw.choice(NAMESPACES), held=draw.random() < 0.5): 1,
+            lambda: PauseChanges(draw.choice([0.0, 0.0, 30.0, 1000.0])): 1,
             self._policy_changes: draw.choice([0, 1]),
             self._slice_changes: draw.choice([0, 2]),
         }
         """What may happen to the cluster, and how often."""
         self._work: dict[Callable[[], Event], int] = {
             self._time_passes: 5,
-            self._pass_goes_on: 4,
-            self._settles: 1,
-            self._taken: 6,
-            self._goes_on: 6,
-            self._requests_end: 1,
+            lambda: PassGoesOn(draw.choice([1, 2, 3, 5, 9, 1000])): 4,
+            AllSettles: 1,
+            UnitIsTaken: 6,
+            lambda: RequestGoesOn(draw.randrange(4), draw.randint(1, 3)): 6,
+            RequestsEnd: 1,
             self._replies: 2,
-            self._watch_shows: 1,
-            self._idle: 1,
-            self._restarts: int(draw.random() < 0.3),
+            lambda: WatchShows(draw.randint(1, 3)): 1,
+            IdleIsForgotten: 1,
+            WorkerRestarts: int(draw.random() < 0.3),
         }
 
     def history(self) -> History:
@@ -296,15 +295,9 @@ class _Drawing:
             always=draw.random() < 0.3,
         )
 
-    def _hold_changes(self) -> Event:
-        return NamespaceChanges(self._random.choice(NAMESPACES), held=self._random.random() < 0.5)
-
     def _policy_changes(self) -> Event:
         changes = self._limited or self._random.random() < 0.33
         return PolicyChanges(self._profiles() if changes else (FREE,), self._random.choice([None, 1, 1, 2]))
-
-    def _pause_changes(self) -> Event:
-        return PauseChanges(self._random.choice([0.0, 0.0, 30.0, 1000.0]))
 
     def _slice_changes(self) -> Event:
         draw = self._random
@@ -318,31 +311,7 @@ class _Drawing:
             return TimePasses(self._random.choice(_JUMPS), jumps=True)
         return TimePasses(self._random.choice(_TIMES))
 
-    def _pass_goes_on(self) -> Event:
-        return PassGoesOn(self._random.choice([1, 2, 3, 5, 9, 1000]))
-
-    def _settles(self) -> Event:
-        return AllSettles()
-
-    def _taken(self) -> Event:
-        return UnitIsTaken()
-
-    def _goes_on(self) -> Event:
-        return RequestGoesOn(self._random.randrange(4), self._random.randint(1, 3))
-
-    def _requests_end(self) -> Event:
-        return RequestsEnd()
-
     def _replies(self) -> Event:
         draw = self._random
         replies = draw.choices(_REPLIES, k=draw.randint(1, 4))
         return ServerWillReply(tuple(replies), refuses=draw.random() < 0.3)
-
-    def _watch_shows(self) -> Event:
-        return WatchShows(self._random.randint(1, 3))
-
-    def _idle(self) -> Event:
-        return IdleIsForgotten()
-
-    def _restarts(self) -> Event:
-        return WorkerRestarts()

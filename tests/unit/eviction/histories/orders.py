@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tests.unit.eviction.histories.checks import BrokenError
-from tests.unit.eviction.histories.events import Event, PassGoesOn, RequestGoesOn, UnitIsTaken, WatchShows, text_of
+from tests.unit.eviction.histories.events import Event, PassGoesOn, RequestGoesOn, UnitIsTaken, WatchShows
 from tests.unit.eviction.histories.played import Played, Setting
 
 _END_ROUNDS = 1
@@ -38,7 +38,7 @@ class Order(NamedTuple):
     broken: str
 
     def __str__(self) -> str:
-        return "\n".join([self.broken, *[f"    {text_of(each)}" for each in self.row]])
+        return "\n".join([self.broken, *[f"    {each}" for each in self.row]])
 
 
 def orders_of(scene: Scene) -> Iterator[Order]:

@@ -12,11 +12,11 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, auto
 from typing import Final, NamedTuple
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -77,8 +77,7 @@ class Shown(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """What holds for all of a history."""
 
     profiles: tuple[EvictionProfile, ...] = (FREE,)
@@ -260,15 +259,11 @@ class Played:
         if pod is None or pod.meta.uid != shown.uid:
             return
         if shown.what == "gone":
-            self.remove(pod)
+            self.world.remove(pod)
         elif shown.what == "changed":
             self.change(pod)
         else:
             self.terminate(pod)
-
-    def remove(self, pod: Pod) -> None:
-        """A pod is gone."""
-        self.world.remove(pod)
 
     def terminate(self, pod: Pod) -> None:
         if not pod.deleting:
@@ -405,10 +400,6 @@ class Played:
     def jump(self, seconds: float) -> None:
         """Time passes, and nothing happens."""
         self.world._move(max(seconds, 0.0))
-        self._idle_passes = 0
-
-    def happened(self) -> None:
-        """The worker has a reason for another pass."""
         self._idle_passes = 0
 
     async def restart(self) -> None:

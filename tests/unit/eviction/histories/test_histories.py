@@ -5,10 +5,8 @@ HISTORIES: how many the long test plays.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -33,14 +31,6 @@ from webhook.eviction.sender import Sender
 SEEDS: Final = 300
 CHUNK: Final = 10
 MANY: Final = int(os.environ.get("HISTORIES", "5000"))
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The worker logs each eviction."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.untraced

@@ -6,8 +6,6 @@ two, may come before or after every other one, and before or after the change.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -28,7 +26,7 @@ from tests.unit.eviction.histories.events import (
     RuleGoes,
     UnitIsTaken,
 )
-from tests.unit.eviction.histories.orders import Order, Scene, orders_of
+from tests.unit.eviction.histories.orders import Scene, orders_of
 from tests.unit.eviction.histories.played import Setting
 from tests.unit.eviction.world import BLUNT, FREE
 from webhook.eviction.sender import Sender
@@ -59,19 +57,12 @@ NEXT: Final = PodComes("c", priority=1)
 HALF_A_PASS: Final = 10
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The worker logs each eviction."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def broken_of(scene: Scene) -> tuple[int, list[Order]]:
-    """How many orders there are, and which of them break something."""
+def check(scene: Scene, more_than: int) -> None:
+    """No order breaks anything, and there are more of them than that."""
     orders = list(orders_of(scene))
     print(f"{len(orders)} orders")
-    return len(orders), [each for each in orders if each.broken]
+    assert len(orders) > more_than
+    assert not (broken := [each for each in orders if each.broken]), broken[0]
 
 
 @pytest.mark.untraced
@@ -79,37 +70,28 @@ def broken_of(scene: Scene) -> tuple[int, list[Order]]:
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_order_of_a_unit_and_a_change_breaks_anything(unit: str, change: str) -> None:
     slices = (HALF_A_PASS,) if IN_A_PASS.get(change) == unit else ()
-    number, broken = broken_of(Scene(DELETED, (*UNITS[unit], LATER, RuleChanges()), (CHANGES[change],), slices))
-    assert number > (200 if slices else 50)
-    assert not broken, broken[0]
+    check(Scene(DELETED, (*UNITS[unit], LATER, RuleChanges()), (CHANGES[change],), slices), 200 if slices else 50)
 
 
 @pytest.mark.untraced
 def test_no_order_of_a_unit_and_a_pod_that_waits_for_its_place_breaks_anything() -> None:
-    number, broken = broken_of(Scene(ONE_PLACE, (*GANG, NEXT, RuleChanges())))
-    assert number > 500
-    assert not broken, broken[0]
+    check(Scene(ONE_PLACE, (*GANG, NEXT, RuleChanges())), 500)
 
 
 @pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_order_of_a_unit_a_change_and_a_pod_that_waits_breaks_anything(change: str) -> None:
-    number, broken = broken_of(Scene(ONE_PLACE, (*GANG, NEXT, RuleChanges()), (CHANGES[change],)))
-    assert number > 500
-    assert not broken, broken[0]
-
-
-@pytest.mark.slow
-@pytest.mark.whole
-@pytest.mark.parametrize("change", CHANGES)
-def test_no_order_of_a_unit_that_asks_budgets_and_a_change_breaks_anything(change: str) -> None:
-    """With two slices of passes."""
-    number, broken = broken_of(
-        Scene(ASKED, (*SHARED, LATER, RuleChanges()), (CHANGES[change],), (HALF_A_PASS, HALF_A_PASS))
-    )
-    assert number > 500
-    assert not broken, broken[0]
+@pytest.mark.parametrize(
+    ("setting", "first", "slices"),
+    [
+        pytest.param(ONE_PLACE, (*GANG, NEXT), (), id="a pod waits for its place"),
+        pytest.param(ASKED, (*SHARED, LATER), (HALF_A_PASS, HALF_A_PASS), id="budgets are asked"),
+    ],
+)
+def test_no_order_of_two_units_and_a_change_breaks_anything(
+    setting: Setting, first: tuple[Event, ...], slices: tuple[int, ...], change: str
+) -> None:
+    check(Scene(setting, (*first, RuleChanges()), (CHANGES[change],), slices), 500)
 
 
 def test_orders_are_all_there_are() -> None:
@@ -124,7 +106,7 @@ def test_a_worker_that_does_not_look_as_a_request_is_written_breaks_some_orders(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Sender, "_wanted", lambda *_: True)
-    _, broken = broken_of(Scene(DELETED, (*GANG, LATER, RuleChanges()), (CHANGES["a pod is held"],)))
-    assert broken
+    orders = orders_of(Scene(DELETED, (*GANG, LATER, RuleChanges()), (CHANGES["a pod is held"],)))
+    broken = [each for each in orders if each.broken]
     assert {each.broken.partition(":")[0] for each in broken} == {"request"}
     assert not any(isinstance(each, PassGoesOn) for order in broken for each in order.row)
