@@ -8,11 +8,10 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World, evicting
-from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
+from webhook.api.pods import ALL, SINGLE, Pod, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode
@@ -21,7 +20,6 @@ from webhook.eviction.profiles import Profiles
 from webhook.policy.model import BreakerSettings, EvictionProfile
 
 GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
-SKIP = EvictionProfile(skips=True, priority_at_most=-1, per_owner_unavailable=None)
 FAILED = EvictionOutcome(EvictionResult.FAILED, "boom")
 
 
@@ -50,90 +48,6 @@ def test_companions_stay_once_their_group_no_longer_goes_as_a_whole(change: Call
     world.cluster.while_connecting.extend([lambda: None, lambda: change(world)])
     world.add(rule())
     assert world.after(2) == ["a"]
-
-
-STAYING = {
-    "action: skip": pod("a", pod_group="ring", priority=-5),
-    "DaemonSet": owned("a", kind="DaemonSet", pod_group="ring"),
-    "mirror": pod("a", pod_group="ring", mirror=True),
-}
-
-
-@pytest.mark.parametrize("staying", STAYING.values(), ids=STAYING)
-def test_member_that_is_exempt_takes_nobody_along(staying: Pod) -> None:
-    world = ring(SKIP, FREE)
-    world.add(claim("a"), staying, companion(), rule())
-    world.advance(60)
-    world.add(companion("y"))
-    assert world.after(60) == []
-    assert world.condition("rule")[:2] == ("False", "NothingToDo")
-
-
-def reserved(*pods: Pod) -> ResourceClaim:
-    return claim("shared", consumers=tuple(Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods))
-
-
-def test_member_that_came_back_to_its_device_takes_nobody_along() -> None:
-    """Its claim stays allocated, as its replacement is there before it has gone; the companion is replaced, too."""
-    world = ring()
-    world.cluster.lingering = True
-
-    def user(number: int) -> Pod:
-        return pod(f"a{number}", pod_group="ring", claims=(PodClaim("shared-claim"),))
-
-    world.add(reserved(user(0)), user(0), companion("z0"), rule())
-    for number in range(1, 9):
-        world.advance(30)
-        for each in [each for each in world.inventory.pods.values() if each.deleting]:
-            world.remove(each)
-            if each.uses_claims:
-                world.add(user(number))
-                world.change(world.inventory.claims["ml/shared-claim"], reserved(user(number)))
-            else:
-                world.add(companion(f"z{number}"))
-    assert sorted(world.evicted) == ["a0", "a1", "z0", "z1"]
-
-
-def test_member_on_hold_is_waited_for() -> None:
-    world = ring(structs.replace(FREE, max_hold_seconds=100.0))
-    world.add(claim("a"), pod("a", pod_group="ring", hold="debugging"), companion(), rule())
-    assert world.after(99) == []
-    assert sorted(world.after(2)) == ["a", "z"]
-
-
-def finish(world: World) -> None:
-    world.edit(world.pod("a"), phase="Succeeded", ready=False)
-
-
-def delete(world: World) -> None:
-    world.edit(world.pod("a"), deleting=True)
-
-
-@pytest.mark.parametrize("end", [finish, delete])
-def test_companions_stay_if_the_only_pod_that_is_hit_ends_before_it_is_due(end: Callable[[World], None]) -> None:
-    world = ring()
-    world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
-    world.advance(30)
-    end(world)
-    assert world.after(60) == []
-
-
-@pytest.mark.parametrize("end", [finish, delete])
-def test_companions_go_with_the_member_that_is_left(end: Callable[[World], None]) -> None:
-    world = ring()
-    world.add(claim("a"), pod("a", pod_group="ring"), companion())
-    world.add(claim("b", tolerates(60)), pod("b", pod_group="ring"), rule())
-    world.advance(30)
-    end(world)
-    assert sorted(world.after(60)) == ["b", "z"]
-
-
-@pytest.mark.parametrize("lingering", [True, False])
-def test_companion_is_sent_although_the_pod_that_it_goes_with_is_gone_already(lingering: bool) -> None:  # noqa: FBT001
-    world = ring()
-    world.cluster.lingering = lingering
-    world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
-    assert sorted(world.settled()) == ["a", "y", "z"]
 
 
 def test_companion_is_not_sent_once_the_rule_is_gone_although_its_unit_has_begun() -> None:

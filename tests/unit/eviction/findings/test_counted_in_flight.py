@@ -303,22 +303,6 @@ def test_plan_that_is_made_again_knows_of_the_doubt() -> None:
     assert not world.worker._core.ledger.doubts
 
 
-def test_rule_that_comes_while_a_request_waits_for_its_turn_counts_the_pod() -> None:
-    """The pod is evicted for the rules that hit it when the request is sent."""
-    world = limited_to(1)
-    world.add(claim("one"), pod("one"))
-
-    def replaced() -> None:
-        world.add(rule("second"))
-        world.remove(world.inventory.rules["rule"])
-
-    world.cluster.meanwhile.append(replaced)
-    slow(world).before_answer = lambda: world.add(claim("more"), pod("more"))
-    world.add(rule())
-    assert world.after(30) == ["one"]
-    assert world.condition("second")[1] == "Stopped"
-
-
 def test_rule_that_is_stopped_in_flight_has_its_count_written() -> None:
     """By the time of the answer, the plan of the pod is for the other rule alone."""
     world = World(

@@ -116,14 +116,6 @@ def test_what_a_request_that_was_not_sent_has_taken_is_there_for_the_next_one() 
     assert world.after(5) == ["b"]
 
 
-def test_pod_whose_request_was_not_sent_goes_once_nothing_keeps_it() -> None:
-    world = evicting(claim("pod"), pod("pod"), rule(), base=UNHELD)
-    world.cluster.while_connecting.append(lambda: hold(world))
-    assert world.after(5) == []
-    world.edit(world.pod("pod"), hold=None)
-    assert world.settled() == ["pod"]
-
-
 def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_themselves() -> None:
     world = evicting(*using(*"abc", on="gpu-{}", gang="train"), base=UNHELD)
 
@@ -133,14 +125,6 @@ def test_members_of_a_gang_go_on_once_the_first_has_gone_unless_they_are_held_th
     world.cluster.while_connecting += [lambda: None, hold_b]
     world.add(rule())
     assert sorted(world.after(5)) == ["a", "c"]
-
-
-def test_no_member_of_a_gang_goes_if_one_is_held_before_the_first_has_gone() -> None:
-    world = evicting(*using(*"abc", on="gpu-{}", gang="train"), base=UNHELD)
-    world.cluster.while_connecting.append(lambda: world.edit(world.pod("c"), hold="debugging"))
-    world.add(rule())
-    world.advance(5)
-    assert world.cluster.requests == []
 
 
 def test_storm_that_begins_while_a_request_waits_stops_it() -> None:

@@ -68,14 +68,6 @@ def hold(world: World, name: str) -> None:
 # --- they follow ---------------------------------------------------------------------------------
 
 
-def test_companion_follows_the_tainted_pod() -> None:
-    world = ring(lingering())
-    world.cluster.answers.extend([EVICTED, FAILED])
-    world.add(rule())
-    assert world.after(120) == ["a", "z"]
-    assert not world.worker._core.ledger.failures
-
-
 def test_companion_follows_if_the_tainted_pod_turns_out_to_have_gone() -> None:
     world = ring(lingering())
     world.add(rule())

@@ -62,15 +62,6 @@ def rest(world: World) -> Iterator[Unit]:
 # --- while a plan is made ------------------------------------------------------------------------
 
 
-def test_no_pod_is_taken_twice_although_pods_are_taken_at_each_step() -> None:
-    world = evicting(*crowd(600), rule(), lingering=True)
-    world.catch_up()
-    world.worker.requeue_waiting()
-    taken = [world.worker.take() for _ in world.worker.planner.steps()]
-    uids = [unit.members[0].uid for unit in (*taken, *rest(world)) if unit is not None]
-    assert len(uids) == len(set(uids)) == 600
-
-
 def test_policy_may_lose_a_profile_at_any_step() -> None:
     def play(number: int) -> bool:
         world = World(Mode.REPLACEMENT, structs.replace(FREE, priority_at_most=-1), FREE)
@@ -322,20 +313,6 @@ def test_nothing_is_remembered_of_a_pod_that_is_gone_when_its_answer_comes(*, re
     evict(world, world.worker.take())
     world.advance(700)
     assert not world.worker._core.ledger.failures
-
-
-def test_no_doubt_is_left_of_a_pod_that_is_gone_before_it_is_asked_again() -> None:
-    world = evicting(claim("a"), pod("a"), rule(), answers=[UNSURE])
-    world.catch_up()
-    evict(world, world.worker.take())
-    world._move(1)
-    world.catch_up()
-    unit = world.worker.take()
-    world.edit(world.pod("a"), deleting=True)
-    world.remove(world.pod("a"))
-    evict(world, unit)
-    world.advance(700)
-    assert not world.worker._core.ledger.doubts
 
 
 # --- what wakes the plan -------------------------------------------------------------------------

@@ -8,15 +8,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, PodGroup
-from webhook.api.rules import EXPIRES_AT, DeviceSelector
+from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 
 ROUNDS = 20
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
@@ -56,19 +55,6 @@ def attributes(part: Any) -> dict[str, Any]:
     return {name: getattr(part, name) for name in names if hasattr(part, name)}
 
 
-def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> None:
-    world = evicting(rule())
-    for number in range(ROUNDS):
-        world.cluster.answers = deque([UNSURE])
-        held, gone = claim(f"pod-{number}"), pod(f"pod-{number}")
-        world.add(held, gone)
-        world.settle()
-        world.remove(gone, held)
-        world.advance(6)
-    core = world.worker._core
-    assert (world.planned, core.ledger.taken, core.ledger.doubts) == ({}, {}, {})
-
-
 def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
     """L2: the worker forgets the failures of a pod that goes while it waits in the queue."""
     world = evicting(rule(), per_namespace=1, lingering=True)
@@ -95,17 +81,6 @@ def test_failures_of_a_pod_are_forgotten_once_no_taint_evicts_it() -> None:
     world.remove(world.inventory.rules["rule"])
     world.settle()
     assert world.worker._core.ledger.failures == {}
-
-
-def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
-    world = evicting(claim("pod"), pod("pod"), ceiling_of=lambda _: Ceiling(0, None))
-    for number in range(ROUNDS):
-        stopped = rule(f"rule-{number}", selector=DeviceSelector(driver=DRIVER))
-        world.add(stopped)
-        world.advance(1)
-        world.remove(world.inventory.rules[stopped.meta.name])
-        world.settle()
-    assert left_in(world) == {}
 
 
 def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
@@ -157,20 +132,6 @@ def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_mi
     world.advance(1)
     world.worker.forget_idle()
     assert departures == {}
-
-
-def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
-    world = evicting(rule())
-    for number in range(ROUNDS):
-        held = claim(f"held-{number}")
-        tolerant = claim(f"tolerant-{number}", tolerates(86_400))
-        pods = pod(f"held-{number}", hold="why not"), pod(f"tolerant-{number}")
-        world.add(held, tolerant, *pods)
-        world.settle()
-        world.remove(pods[0], held, tolerant)  # the other one has no devices any more
-    world.settle()
-    made = world.worker._core.plan
-    assert (made.waits, made.going, made.wake_at) == ({}, {}, None)
 
 
 def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:

@@ -21,7 +21,6 @@ from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.room import GATES
 from webhook.policy.model import EvictionProfile, Share
@@ -51,31 +50,6 @@ class Turmoil:
             for namespace, mode in product(["a", "b"], [ALL, SINGLE]):
                 meta = ObjectMeta(name=mode, namespace=namespace, uid=f"uid-{namespace}-{mode}")
                 self.world.add(PodGroup(meta, mode))
-
-    def left(self) -> list[str]:
-        """The planned pods, by name, that stay after all of it, though budgets allow every eviction from then on.
-
-        Pods end as soon as they were evicted, and all others become ready. Those that come back to a device do stay.
-        """
-        for _ in range(STEPS):
-            self._draw.choice(self._happens)()
-            self.world.settle()
-        world, worker = self.world, self.world.worker
-        world.cluster.answers.clear()
-        world.cluster.dry_answers.clear()
-        for at, budget in enumerate(world.budgets):
-            budget.allows_at, budget.every_seconds, budget.status = 0.0, 0.0, None
-            for namespace in ("a", "b"):
-                worker.observe_budget(namespace, str(at))
-        for _ in range(20):
-            unready = [each for each in world.inventory.pods.values() if not each.ready]
-            for each in unready:
-                world.edit(each, ready=True)
-            world.advance(QUIET_SECONDS)
-            world.remove(*[each for each in world.inventory.pods.values() if each.deleting])
-        made, pods = worker._core.plan, world.inventory.pods
-        waits = {key: made.waits.get(pods[key].meta.uid) for key in made.hit if not pods[key].deleting}
-        return sorted(key for key, wait in waits.items() if wait is None or wait.reason is not StepReason.RETURNS)
 
     def stalled(self) -> str:
         """The pod that may be evicted and is not, in ten minutes in which nothing else happens; empty for none."""
