@@ -341,44 +341,30 @@ def test_worker_that_only_observes_rests_after_a_hold_has_lasted() -> None:
     assert passes < 50
 
 
-def test_pod_that_gets_less_time_to_terminate_counts_as_stuck_sooner() -> None:
+@pytest.mark.parametrize(("before", "after"), [(3600, 0), (0, 600)], ids=["less time", "more time"])
+def test_pod_that_gets_other_time_to_terminate_counts_as_stuck_by_that(before: int, after: int) -> None:
     world = evicting(overall=1, stuck_after_seconds=60.0, lingering=True)
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
-    leaving = structs.replace(world.pod("a"), deleting=True, grace_ends=world.clock.wall + timedelta(hours=1))
-    world.change(world.pod("a"), leaving)
+    now = world.clock.wall
+    world.edit(world.pod("a"), deleting=True, grace_ends=now + timedelta(seconds=before))
     assert world.settled() == []
-    world.change(world.pod("a"), structs.replace(leaving, grace_ends=world.clock.wall))
-    assert world.after(300) == ["b"]
+    world.edit(world.pod("a"), grace_ends=now + timedelta(seconds=after))
+    assert world.after(after + 59) == []
+    assert world.after(2) == ["b"]
 
 
-def test_pod_that_gets_more_time_to_terminate_counts_as_stuck_later() -> None:
-    world = evicting(overall=1, stuck_after_seconds=60.0, lingering=True)
-    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
-    leaving = structs.replace(world.pod("a"), deleting=True, grace_ends=world.clock.wall)
-    world.change(world.pod("a"), leaving)
-    world.settle()
-    world.change(world.pod("a"), structs.replace(leaving, grace_ends=world.clock.wall + timedelta(seconds=600)))
-    assert world.after(300) == []
-    assert world.after(600) == ["b"]
-
-
-def test_pod_whose_namespace_gets_another_profile_counts_as_stuck_by_that() -> None:
-    fast = NamespaceMatch(labels=(("fast", "y"),))
+@pytest.mark.parametrize("how", ["labels of the namespace", "policy"])
+def test_pod_counts_as_stuck_by_the_profile_that_it_has_now(how: str) -> None:
     patient = structs.replace(FREE, overall=1, stuck_after_seconds=7200.0)
-    world = World(Mode.REPLACEMENT, structs.replace(patient, stuck_after_seconds=60.0, namespaces=fast), patient)
+    quick = structs.replace(patient, stuck_after_seconds=60.0)
+    world = World(Mode.REPLACEMENT, structs.replace(quick, namespaces=NamespaceMatch(labels=(("fast", "y"),))), patient)
     world.cluster.lingering = True
     world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
     world.settle()
     world.edit(world.pod("a"), grace_ends=world.clock.wall)
-    world.relabel("ml", fast="y")
-    assert world.after(600) == ["a", "b"]
-
-
-def test_policy_that_gives_pods_less_time_counts_those_that_terminate() -> None:
-    patient = structs.replace(FREE, overall=1, stuck_after_seconds=3600.0)
-    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), base=patient, lingering=True)
     world.settle()
-    world.edit(world.pod("a"), grace_ends=world.clock.wall)
-    world.settle()
-    world.change_policy(structs.replace(patient, stuck_after_seconds=60.0))
+    if how == "policy":
+        world.change_policy(quick)
+    else:
+        world.relabel("ml", fast="y")
     assert world.after(300) == ["a", "b"]
