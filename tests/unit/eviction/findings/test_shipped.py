@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 MANIFESTS = Path(__file__).parents[4] / "manifests"
 EVICT = MANIFESTS / "components/evict"
-LABELS_WITH_THE_NAME = ("name", "instance", "part-of")
 
 
 def test_alert_about_evictions_that_are_stuck_goes_by_the_oldest_pod_that_is_due() -> None:
@@ -36,22 +34,3 @@ def test_flow_schema_is_for_exactly_what_the_role_allows_on_leases() -> None:
     assert set(requests["verbs"]) == {verb for each in leases for verb in each["verbs"]}
     assert (requests["apiGroups"], requests["resources"]) == (leases[0]["apiGroups"], ["leases"])
     assert requests["namespaces"] == [role["metadata"]["namespace"]]
-
-
-@pytest.mark.parametrize("folder", ["evict", "patch-controller"])
-def test_flow_schema_moves_with_the_namespace(folder: str) -> None:
-    """L9: kustomize knows no namespace in it; tests/apiserver/manifests render it."""
-    schema = yaml.safe_load((MANIFESTS / "components" / folder / "flow-schema.yaml").read_text())
-    transformer = yaml.safe_load((MANIFESTS / "transformers/namespace/replacements.yaml").read_text())
-    name = schema["metadata"]["name"]
-    [target] = [each for each in transformer["replacements"][0]["targets"] if each["select"].get("name") == name]
-    assert target["select"]["kind"] == "FlowSchema"
-    for path in target["fieldPaths"]:
-        value = schema
-        for part in path.split("."):
-            value = value[int(part)] if isinstance(value, list) else value[part]
-        assert value == "device-taint-webhook"
-    assert str(schema).count("'device-taint-webhook'") - len(LABELS_WITH_THE_NAME) == len(target["fieldPaths"])
-    scoped = yaml.safe_load((MANIFESTS / "transformers/namespace/cluster-scoped.yaml").read_text())["target"]
-    assert schema["kind"] in scoped["kind"].split("|")
-    assert schema["apiVersion"].partition("/")[0] in scoped["group"].split("|")
