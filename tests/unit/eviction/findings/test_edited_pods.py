@@ -7,17 +7,31 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.findings.test_mixed_units import give_up_if_it_spins
-from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.objects import claim, owned, pod, rule, using
 from tests.unit.eviction.world import CHANGED, FREE, Budget, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import Owner, PodClaim
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import Unit
 from webhook.policy.model import EvictionProfile
 
 BY_DAEMON_SET: Final = {"owner": Owner("DaemonSet", "rs", "uid-rs")}
 COMPLETES: Final = {"completes": True}
 PATIENT: Final = structs.replace(FREE, wait_for_completion_seconds=100.0)
+
+
+def give_up_if_it_spins(world: World) -> list[Unit]:
+    """Fails a test whose worker tries pods without end; returns the units that it tries, as they come."""
+    tried = list[Unit]()
+    evict = world.worker.evict
+
+    async def counted(unit: Unit) -> None:
+        tried.append(unit)
+        assert len(tried) < 5, "tried again and again"
+        await evict(unit)
+
+    world.worker.evict = counted  # type: ignore[method-assign]
+    return tried
 
 
 @pytest.mark.parametrize(
@@ -56,7 +70,7 @@ def test_pod_that_an_edit_exempts_keeps_no_other_of_its_claim() -> None:
 
 def test_pod_waits_for_one_of_its_gang_that_an_edit_has_complete() -> None:
     world = World(Mode.REPLACEMENT, PATIENT)
-    world.add(*[each for name in "ab" for each in (claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))])
+    world.add(*using("a", "b", on="gpu-{}", gang="train"))
     world.trusted = False
     world.add(rule())
     world.advance(1)
@@ -70,7 +84,7 @@ def test_pod_waits_for_one_of_its_gang_that_an_edit_has_complete() -> None:
 def test_pod_that_is_known_as_it_is_waits_for_one_of_its_gang_that_is_not() -> None:
     """Both requests meet newer pods; by then the watch has shown one of these, and shows the other later."""
     world = evicting()
-    world.add(*[each for name in "ab" for each in (claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))])
+    world.add(*using("a", "b", on="gpu-{}", gang="train"))
     for name in "ab":
         written(world, name, "1")
     world.cluster.while_connecting.append(lambda: written(world, "a", "2"))

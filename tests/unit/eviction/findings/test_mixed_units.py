@@ -1,4 +1,4 @@
-"""Pods of several profiles, or due at several times, that go together: the limits and holds of each of them count."""
+"""Pods of several profiles, or due at several times, that go together: the limits of each of them count."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.pod_plan import Unit
 from webhook.policy.model import EvictionWindow
 
 LOW = -5
+
+
+def of_two_profiles(narrow: str, **limit: Any) -> World:
+    """Pods of low priority have the first one. One of the two has this limit, and the other none."""
+    strict = structs.replace(FREE, **limit)
+    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
+    return World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
 
 
 def mixed(world: World, gang: str, **fields: Any) -> None:
@@ -26,28 +32,12 @@ def mixed(world: World, gang: str, **fields: Any) -> None:
         world.add(claim(name, devices=devices), pod(name, gang=gang, priority=priority, **fields))
 
 
-def give_up_if_it_spins(world: World) -> list[Unit]:
-    """Fails a test whose worker tries pods without end; returns the units that it tries, as they come."""
-    tried = list[Unit]()
-    evict = world.worker.evict
-
-    async def counted(unit: Unit) -> None:
-        tried.append(unit)
-        assert len(tried) < 5, "tried again and again"
-        await evict(unit)
-
-    world.worker.evict = counted  # type: ignore[method-assign]
-    return tried
-
-
 @pytest.mark.parametrize("narrow", ["first", "second"])
 @pytest.mark.parametrize(
     "limit", [{"overall": 1}, {"per_namespace": 1}, {"max_per_minute": 1}, {"rate": 0.001, "burst": 1}], ids=str
 )
 def test_limit_of_either_profile_holds_for_both(limit: dict[str, Any], narrow: str) -> None:
-    strict = structs.replace(FREE, **limit)
-    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
-    world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
+    world = of_two_profiles(narrow, **limit)
     world.cluster.lingering = True
     # The place is taken by a pod of the strict profile.
     world.add(claim("x", devices=("gpu-x",)), pod("x", priority=LOW if narrow == "first" else 100), rule())
@@ -60,9 +50,7 @@ def test_limit_of_either_profile_holds_for_both(limit: dict[str, Any], narrow: s
 
 @pytest.mark.parametrize("narrow", ["first", "second"])
 def test_owner_limit_of_either_profile_holds_for_both(narrow: str) -> None:
-    strict = structs.replace(FREE, per_owner_unavailable=1)
-    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
-    world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
+    world = of_two_profiles(narrow, per_owner_unavailable=1)
     world.add(claim("missing", tolerates(), devices=("gpu-m",)), owned("missing", ready=False))
     for name, priority in (("low", LOW), ("high", 100)):
         world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, gang="train", priority=priority))
@@ -75,40 +63,25 @@ def test_owner_limit_of_either_profile_holds_for_both(narrow: str) -> None:
 @pytest.mark.parametrize("narrow", ["first", "second"])
 def test_window_of_either_profile_holds_for_both(narrow: str) -> None:
     opens = NOW + timedelta(hours=2)
-    strict = structs.replace(FREE, windows=(EvictionWindow(f"{opens.minute} {opens.hour} * * *", 3600.0, "UTC"),))
-    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
-    world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
+    world = of_two_profiles(narrow, windows=(EvictionWindow(f"{opens.minute} {opens.hour} * * *", 3600.0, "UTC"),))
     mixed(world, "train")
     world.add(rule())
     assert world.after(2 * 3600 - 60) == []
     assert sorted(world.after(120)) == ["train-high", "train-low"]
 
 
-@pytest.mark.parametrize("held", ["namespace", "pods"])
-def test_pods_on_hold_that_are_due_at_several_times_are_not_tried_before_the_last_hold_ends(held: str) -> None:
-    """Each hold ends `maxHold` after the pod is due, and all wait for the last of them, without a look in between."""
-    world = evicting(max_hold_seconds=100.0)
-    hold = None
-    if held == "namespace":
-        world.holds["ml"] = "release week"
-    else:
-        hold = "debugging"
-    for name, seconds in (("a", 0), ("b", 20)):
-        world.add(claim(name, tolerates(seconds), devices=(f"gpu-{name}",)), pod(name, gang="train", hold=hold))
-    tried = give_up_if_it_spins(world)
-    world.add(rule())
-    world.advance(119)
-    assert (tried, world.evicted) == ([], [])
-    assert sorted(world.after(2)) == ["a", "b"]
-    assert len(tried) == 1
+def thirty_pairs(**fields: Any) -> World:
+    """A pod in pool `fast` and one in pool `slow` go together."""
+    world = evicting(**fields)
+    for at in range(30):
+        for pool in ("fast", "slow"):
+            world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
+    return world
 
 
 @pytest.mark.parametrize("later", [-1, 0, 1])
 def test_rate_of_each_pod_of_a_unit_holds_although_others_of_it_may_go_faster(later: int) -> None:
-    world = evicting()
-    for at in range(30):
-        for pool in ("fast", "slow"):
-            world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
+    world = thirty_pairs()
     for pool, rate, added in (("slow", "1", NOW + timedelta(seconds=later)), ("fast", "1000", NOW)):
         selector = DeviceSelector(DRIVER, pool)
         world.add(rule(pool, selector=selector, added=added, annotations={EVICTIONS_PER_SECOND: rate}))
@@ -121,10 +94,7 @@ def test_rate_of_each_pod_of_a_unit_holds_although_others_of_it_may_go_faster(la
 
 
 def test_rate_that_a_rule_is_given_later_holds_for_units_that_wait() -> None:
-    world = evicting(rate=0.001, burst=1)
-    for at in range(30):
-        for pool in ("fast", "slow"):
-            world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
+    world = thirty_pairs(rate=0.001, burst=1)
     for pool in ("fast", "slow"):
         world.add(rule(pool, selector=DeviceSelector(DRIVER, pool)))
     assert len(world.after(1)) == 2
