@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Final
@@ -34,31 +33,8 @@ OWNERS: Final = (
 )
 FOCUSES: Final = (*4 * ("budget", "rate"), *3 * ("owner", "namespace", "minute"), *2 * ("overall", ""))
 _DAEMONS: Final = Owner("DaemonSet", "agent", "uid-agent")
-_AGES: Final = (0, 20, 50, 100, 200, 3600, 3600, 3600, 7200, 7200)
+_AGES: Final[tuple[int, ...]] = (0, 20, 50, 100, 200, 3600, 3600, 3600, 7200, 7200)
 """How long ago taints were added, in seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mood:
-    """How often something occurs in one world."""
-
-    taints: float
-    rules: int
-    shared: float
-    gangs: float
-    grouped: float
-    held: float
-    leaving: float
-    exempt: float
-    calm: float
-    ages: tuple[int, ...]
-    """How long ago taints were added, in seconds."""
-    owners: tuple[Owner | None, ...]
-    ready: float
-    templates: float
-    focus: str
-    """The only limit of this world that closes often; empty for all."""
-    tolerating: float
 
 
 class Dice(Random):
@@ -72,26 +48,27 @@ class Dice(Random):
         """One of the values."""
         return self.choice(values)
 
-    def mood(self) -> Mood:
-        """How often things occur in a world."""
-        focus = self.choice(FOCUSES)
-        return Mood(
-            taints=self.some(0.2, 0.6, 0.9),
-            rules=self.choice((0, 1, 2, 3, 3, 3)),
-            shared=self.some(0.2, 0.5) if focus == "owner" else self.some(0.0, 0.2, 0.6),
-            gangs=0.4 if focus == "budget" else self.some(0.0, 0.3, 0.8),
-            grouped=self.some(0.0, 0.3, 0.8),
-            held=self.some(0.0, 0.0, 0.1, 0.3),
-            leaving=self.some(0.0, 0.03, 0.15),
-            exempt=self.some(0.0, 0.0, 0.3),
-            calm=self.some(0.3, 0.9, 1.0),
-            ages=self.choice((_AGES, (20, 50, 80, 110, 140, 170))),
-            ready=0.6 if focus == "owner" else 0.9,
-            templates=self.some(0.0, 0.3),
-            owners=self.choice(((*OWNERS, *OWNERS, None), (OWNERS[0],))),
-            focus=focus,
-            tolerating=self.some(0.0, 0.15, 0.4),
-        )
+
+class Mood:
+    """How often something occurs in one world."""
+
+    def __init__(self, dice: Dice) -> None:
+        self.focus = focus = dice.choice(FOCUSES)
+        """The only limit of this world that closes often; empty for all."""
+        self.taints = dice.some(0.2, 0.6, 0.9)
+        self.rules = dice.choice((0, 1, 2, 3, 3, 3))
+        self.shared = dice.some(0.2, 0.5) if focus == "owner" else dice.some(0.0, 0.2, 0.6)
+        self.gangs = 0.4 if focus == "budget" else dice.some(0.0, 0.3, 0.8)
+        self.grouped = dice.some(0.0, 0.3, 0.8)
+        self.held = dice.some(0.0, 0.0, 0.1, 0.3)
+        self.leaving = dice.some(0.0, 0.03, 0.15)
+        self.exempt = dice.some(0.0, 0.0, 0.3)
+        self.calm = dice.some(0.3, 0.9, 1.0)
+        self.ages = dice.choice((_AGES, (20, 50, 80, 110, 140, 170)))
+        self.ready = 0.6 if focus == "owner" else 0.9
+        self.templates = dice.some(0.0, 0.3)
+        self.owners: tuple[Owner | None, ...] = dice.choice(((*OWNERS, *OWNERS, None), (OWNERS[0],)))
+        self.tolerating = dice.some(0.0, 0.15, 0.4)
 
 
 def random_inventory(dice: Dice, mood: Mood) -> Inventory:

@@ -43,20 +43,6 @@ class Budgets:
         return self.known.get((namespace, name))
 
 
-@dataclass(frozen=True)
-class Ceilings:
-    """The most pods that groups of rules may hit; and namespaces that none may hit."""
-
-    pods: Mapping[str, int]
-    protected: frozenset[str]
-
-    def exceeded(self, group: str, pods: int, namespaces: AbstractSet[str], hitting: AbstractSet[str]) -> str:  # noqa: ARG002
-        if pods > self.pods.get(group, 1000):
-            return f"{group} hits {pods} pods"
-        hit = sorted(self.protected & namespaces)
-        return f"{group} hits {hit[0]}" if hit else ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What `plan` and `take` are given."""
@@ -73,7 +59,7 @@ class World:
 def random_world(seed: int) -> World:
     """The world of a seed."""
     dice = Dice(seed)
-    mood = dice.mood()
+    mood = Mood(dice)
     moment = Moment(NOW, 1000.0)
     inventory = random_inventory(dice, mood)
     profiles = tuple([Profile(position, _settings(dice, mood)) for position in range(2)])
@@ -103,6 +89,13 @@ def _view(dice: Dice, mood: Mood, inventory: Inventory, profiles: tuple[Profile,
             groups[each.meta.uid] = "uid-rule-0"  # it was added for the whole hardware of that rule
     ceilings = {group: dice.randint(0, 5) for group in sorted(set(groups.values())) if dice.often(0.25)}
     protected = frozenset(["web"]) if dice.often(0.1) else frozenset[str]()
+
+    def exceeded(group: str, pods: int, namespaces: AbstractSet[str], _: AbstractSet[str]) -> str:
+        if pods > ceilings.get(group, 1000):
+            return f"{group} hits {pods} pods"
+        hit = sorted(protected & namespaces)
+        return f"{group} hits {hit[0]}" if hit else ""
+
     return View(
         inventory=inventory,
         evictions=evictions,
@@ -110,7 +103,7 @@ def _view(dice: Dice, mood: Mood, inventory: Inventory, profiles: tuple[Profile,
         profile_of=lambda pod: profiles[not first[pod.meta.uid]],
         hold_of=holds.get,
         group_of=lambda uid: groups[uid],
-        exceeded=Ceilings(ceilings, protected).exceeded,
+        exceeded=exceeded,
     )
 
 
