@@ -7,17 +7,15 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
-from tests.builders import DRIVER
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, World, evicting
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodGroup
-from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
-from webhook.policy.model import BreakerSettings, EvictionProfile
+from webhook.policy.model import EvictionProfile
 
 GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
 FAILED = EvictionOutcome(EvictionResult.FAILED, "boom")
@@ -73,27 +71,6 @@ def test_pod_that_joins_a_group_before_one_of_it_was_asked_for_goes_with_it() ->
     assert world.after(60) == ["a", "z0", "z1"]
 
 
-def test_member_whose_pool_is_not_published_in_full_goes_along_with_one_that_a_rule_hits() -> None:
-    world = evicting(breaker=NO_BREAKER, lingering=True)
-    unfinished = structs.replace(slice_of({"gpu-b": (taint(key="other"),)}, pool="node-1", name="half"), slice_count=2)
-    world.add(GROUP, unfinished, claim("a"), pod("a", pod_group="ring"))
-    world.add(claim("b", tolerates(), devices=("gpu-b",), pool="node-1"), pod("b", pod_group="ring"))
-    assert world.after(30) == []
-    world.add(rule())
-    assert sorted(world.after(30)) == ["a", "b"]
-
-
-def test_pods_wait_for_the_last_of_their_group_although_the_group_is_seen_after_them() -> None:
-    world = evicting()
-    for name, seconds in (("x", 100), ("y", 600)):
-        world.add(claim(name, tolerates(seconds)), pod(name, pod_group="ring"))
-    world.add(rule())
-    world.advance(1)
-    world.add(GROUP)
-    assert world.after(590) == []
-    assert world.after(60) == ["x", "y"]
-
-
 @pytest.mark.parametrize("whole_most", [1000, 0], ids=["whole", "part"])
 def test_companions_that_come_later_count_against_the_ceiling(whole_most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "WHOLE_MOST", whole_most)
@@ -103,28 +80,6 @@ def test_companions_that_come_later_count_against_the_ceiling(whole_most: int, m
     world.advance(1)
     world.add(*[companion(f"z{number}") for number in range(20)])
     assert len(world.after(600)) == 1
-
-
-@pytest.mark.parametrize("first", ["hit", "companion"])
-def test_member_whose_own_rule_is_stopped_follows_the_others_of_its_unit(first: str) -> None:
-    world = evicting(ceiling_of=lambda rule: Ceiling(0) if rule.meta.name == "stopped" else None)
-    hit, other = ("a", "z") if first == "hit" else ("z", "a")
-    world.add(GROUP, claim(hit), pod(hit, pod_group="ring"))
-    world.add(claim(other, devices=("gpu-1",)), pod(other, pod_group="ring"))
-    world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
-    world.add(rule("stopped", selector=DeviceSelector(driver=DRIVER, device="gpu-1")))
-    assert world.after(30) == ["a", "z"]
-    assert world.condition("stopped")[1] == "Stopped"
-
-
-def test_member_whose_breaker_has_tripped_follows_the_others_of_its_unit() -> None:
-    world = evicting(breaker=BreakerSettings(devices=1, window_seconds=100, calm_seconds=200))
-    world.add(GROUP, claim("a"), pod("a", pod_group="ring"))
-    world.add(claim("z", devices=("gpu-1",)), pod("z", pod_group="ring"))
-    world.add(slice_of({"gpu-0": (), "gpu-1": (taint(),), "gpu-2": (taint(),)}))
-    world.advance(1)
-    world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
-    assert world.after(30) == ["a", "z"]
 
 
 def test_companion_whose_profile_changes_after_its_unit_has_begun_goes_by_the_new_one() -> None:

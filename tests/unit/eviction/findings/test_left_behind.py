@@ -76,32 +76,6 @@ def test_companion_follows_if_the_tainted_pod_turns_out_to_have_gone() -> None:
     assert world.after(120)[-1] == "z"
 
 
-def test_failed_pod_of_a_gang_does_not_wait_for_a_later_wave() -> None:
-    world = train(lingering(), a=0, b=50, c=100)
-    world.cluster.answers.extend([EVICTED, FAILED])
-    world.add(rule())
-    world.advance(200)
-    assert {name: at < 60 for _, name, at in world.cluster.calls} == {"ml/a": True, "ml/b": True, "ml/c": False}
-
-
-def test_pods_that_are_left_do_not_wait_for_each_other() -> None:
-    world = train(lingering(), a=0, b=0, c=0)
-    world.add(rule())
-    send(world, EVICTED, FAILED, FAILED)
-    hold(world, "c")
-    assert world.after(60) == ["a", "b"]
-
-
-def test_user_of_a_shared_claim_that_is_new_does_not_keep_one_that_is_left() -> None:
-    world = lingering()
-    users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in ("a", "b", "late")])
-    pods = {name: pod(name, claims=(PodClaim("both-claim"),)) for name in ("a", "b", "late")}
-    world.add(claim("both", consumers=users, owner=""), pods["a"], pods["b"], rule())
-    send(world, EVICTED, FAILED)
-    world.add(structs.replace(pods["late"], hold="checkpoint"))
-    assert world.after(60) == ["a", "b"]
-
-
 def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_have_gone() -> None:
     world = lingering(per_owner_unavailable=1)
     users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
@@ -116,16 +90,6 @@ def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_ha
 # --- not against anything that keeps other pods --------------------------------------------------
 
 
-def test_companion_waits_for_its_hold() -> None:
-    world = ring(lingering())
-    world.add(rule())
-    send(world, EVICTED, FAILED)
-    hold(world, "z")
-    assert world.after(120) == ["a"]
-    world.edit(world.pod("z"), hold=None)
-    assert world.after(10) == ["a", "z"]
-
-
 def test_budget_of_a_pod_that_is_left_is_asked() -> None:
     world = train(lingering(), a=0, b=0)
     world.add(rule())
@@ -133,14 +97,6 @@ def test_budget_of_a_pod_that_is_left_is_asked() -> None:
     world.add_budget(Budget("b", status=0, allows_at=300))
     assert world.after(200) == ["a"]
     assert world.after(200) == ["a", "b"]
-
-
-def test_pod_that_joins_the_group_later_stays() -> None:
-    world = ring(lingering())
-    world.add(rule())
-    send(world, EVICTED, FAILED)
-    world.add(pod("late", pod_group="ring", claims=()))
-    assert world.after(120) == ["a", "z"]
 
 
 STAYS: dict[str, Callable[[World], None]] = {
@@ -265,20 +221,6 @@ def test_pod_that_goes_along_for_one_rule_while_its_own_is_stopped_is_asked_once
     send(world, FAILED, EVICTED)
     assert world.after(40) == ["d", "a"]
     assert len(world.cluster.requests) == 3
-
-
-def test_pods_that_a_claim_ties_no_longer_do_not_wait_for_each_other() -> None:
-    world = lingering()
-    users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
-    both = claim("both", consumers=users, owner="", devices=("gpu-0",))
-    world.add(both)
-    for name in "ab":
-        entries = (PodClaim("both-claim"), *pod(name).claims)
-        world.add(claim(name), pod(name, claims=entries, hold="checkpoint" if name == "b" else None))
-    world.add(rule())
-    assert world.after(60) == []
-    world.edit(both, allocation=None)
-    assert world.after(60) == ["a"]
 
 
 @pytest.mark.parametrize("gone", ["rule", "mate"])

@@ -62,6 +62,15 @@ def rest(world: World) -> Iterator[Unit]:
 # --- while a plan is made ------------------------------------------------------------------------
 
 
+def test_no_pod_is_taken_twice_although_pods_are_taken_at_each_step() -> None:
+    world = evicting(*crowd(600), rule(), lingering=True)
+    world.catch_up()
+    world.worker.requeue_waiting()
+    taken = [world.worker.take() for _ in world.worker.planner.steps()]
+    uids = [unit.members[0].uid for unit in (*taken, *rest(world)) if unit is not None]
+    assert len(uids) == len(set(uids)) == 600
+
+
 def test_policy_may_lose_a_profile_at_any_step() -> None:
     def play(number: int) -> bool:
         world = World(Mode.REPLACEMENT, structs.replace(FREE, priority_at_most=-1), FREE)
