@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,18 +194,12 @@ def test_pod_whose_status_was_newer_goes_as_soon_as_the_watch_shows_it(profile: 
         assert len(world.cluster.requests) == 2
 
 
-def seen(name: str, version: int) -> Pod:
-    found = pod(name, gang="g")
-    return structs.replace(found, meta=structs.replace(found.meta, resource_version=str(version)))
-
-
 def test_hold_counts_although_a_budget_comes_after_the_pod_was_prepared() -> None:
     world = evicting()
-    for name in ("a", "b"):
-        world.add(claim(name), seen(name, 1))
+    world.add(*[each for name in "ab" for each in (claim(name), version(1, name, gang="g"))])
 
     def hold_and_budget() -> None:
-        world.cluster.ahead["a"] = structs.replace(seen("a", 2), hold="debugging")
+        world.cluster.ahead["a"] = version(2, "a", gang="g", hold="debugging")
         world.budgets.append(Budget(selects="a", allows_at=0.0, status=9))
         world.worker.observe_budgets("ml")
 
@@ -215,17 +210,13 @@ def test_hold_counts_although_a_budget_comes_after_the_pod_was_prepared() -> Non
 
 def test_pod_that_changes_a_few_times_goes_without_being_read() -> None:
     world = evicting()
-    for number in range(2, 6):
-
-        def change(number: int = number) -> None:
-            world.cluster.ahead["pod"] = version(number)
-
-        world.cluster.while_connecting.append(change)
+    newer = [version(number) for number in range(2, 6)]
+    world.cluster.while_connecting += [partial(world.cluster.ahead.__setitem__, "pod", each) for each in newer]
     world.add(claim("pod"), version(1), rule())
-    for number in range(2, 6):
+    for number, each in enumerate(newer):
         world.settle()
-        assert (world.evicted, len(world.cluster.requests)) == ([], number - 1)
-        world.change(world.pod("pod"), version(number))
+        assert (world.evicted, len(world.cluster.requests)) == ([], number + 1)
+        world.change(world.pod("pod"), each)
     world.settle()
     assert (world.cluster.reads, world.evicted) == ([], ["pod"])
 
