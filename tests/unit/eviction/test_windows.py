@@ -129,12 +129,18 @@ def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None
     assert len(world.cluster.requests) == 100
 
 
-def test_pod_that_becomes_due_while_a_window_is_open_goes_then() -> None:
-    """When its rule came, the window was closed."""
-    world = World(Mode.REPLACEMENT, AT_NIGHT, condition_seconds=RARELY)
-    world.add(claim("pod", tolerates(int(OPENS + HOUR / 2))), pod(), rule())
+@pytest.mark.parametrize(
+    ("seconds", "profile", "at"),
+    [
+        pytest.param(OPENS + HOUR / 2, AT_NIGHT, OPENS + HOUR / 2, id="before an open window"),
+        pytest.param(600, structs.replace(FREE, wait_for_completion_seconds=HOUR), 600 + HOUR, id="before completion"),
+    ],
+)
+def test_tolerated_time_comes_first(seconds: float, profile: EvictionProfile, at: float) -> None:
+    world = World(Mode.REPLACEMENT, profile, condition_seconds=RARELY)
+    world.add(claim("pod", tolerates(int(seconds))), pod(completes=True), rule())
     world.advance(DAY)
-    assert times(world) == pytest.approx([OPENS + HOUR / 2], abs=0.01)
+    assert times(world) == pytest.approx([at], abs=0.01)
 
 
 @pytest.mark.untraced
@@ -219,31 +225,6 @@ def test_window_of_a_changed_policy_holds_at_once() -> None:
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("hours", [8.5, -1.0])
-def test_wall_clock_that_is_set(hours: float) -> None:
-    """Windows go by the wall clock, waits by the other one."""
-    world = evicting(*crowd(2), rule(), base=AT_NIGHT)
-    world.advance(60)
-    world.clock.wall += timedelta(hours=hours)
-    world.worker.requeue_waiting()
-    assert len(world.settled()) == (2 if hours > 0 else 0)
-    assert len(world.after(OPENS)) == (2 if hours > 0 else 0)
-    assert len(world.after(HOUR)) == 2
-
-
-def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
-    world = evicting(*crowd(9), rule(), base=AT_NIGHT, rate=0.01, burst=1, condition_seconds=RARELY)
-    assert len(world.after(OPENS + 1)) == 1
-    world.clock.wall += timedelta(hours=1)
-    world.worker.requeue_waiting()
-    world.advance(1)
-    assert world.sample("pods_waiting", why="window") == 8
-    assert len(world.after(HOUR)) == 1
-    assert world.sample("pods_waiting", why="window") == 8
-    assert len(world.after(23 * HOUR)) > 1
-
-
-@pytest.mark.untraced
 def test_profiles_have_their_own_windows() -> None:
     early = structs.replace(
         FREE, pod_labels=LabelMatch((("early", "yes"),)), windows=(EvictionWindow("0 14 * * *", HOUR),)
@@ -298,22 +279,6 @@ def windowed(value: str, *windows: EvictionWindow) -> EvictionProfile:
     return structs.replace(FREE, pod_labels=LabelMatch((("window", value),)), windows=windows)
 
 
-def test_unit_goes_while_the_windows_of_all_its_pods_are_open() -> None:
-    world = World(
-        Mode.REPLACEMENT,
-        windowed("early", EvictionWindow("0 14 * * *", 2 * HOUR)),
-        windowed("late", EvictionWindow("0 15 * * *", 2 * HOUR, "UTC")),
-        FREE,
-    )
-    shared(world, ("a", "early"), ("b", "late"), ("c", ""))
-    world.add(rule())
-    assert world.after(3 * HOUR - 1) == []
-    message = world.condition("rule")[2]
-    assert "3 waiting for a window that opens at 2026-06-01T15:00:00+00:00 (UTC)" in message
-    assert world.sample("pods_waiting", why="window") == 3
-    assert sorted(world.after(2)) == ["a", "b", "c"]
-
-
 def test_unit_that_is_planned_anew_while_it_is_counted_has_its_new_window(monkeypatch: pytest.MonkeyPatch) -> None:
     late, early = (EvictionWindow(f"0 {hour} * * *", HOUR) for hour in (15, 14))
     world = World(Mode.REPLACEMENT, windowed("late", late), structs.replace(FREE, windows=(early,)))
@@ -355,14 +320,6 @@ def test_unit_whose_windows_never_overlap_never_goes() -> None:
     assert world.evicted == []
 
 
-@pytest.mark.untraced
-def test_unit_of_one_profile_goes_in_one_window() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.001, burst=1))
-    shared(world, ("a", ""), ("b", ""), ("c", ""))
-    world.add(rule())
-    assert sorted(world.after(OPENS + 1)) == ["a", "b", "c"]
-
-
 # --- pods that complete, and pods that are skipped ----------------------------------------------
 
 
@@ -380,12 +337,6 @@ def test_pods_that_complete_in_time_are_not_evicted() -> None:
     world.edit(world.pod("pod-000"), phase="Succeeded")
     assert sorted(world.after(DAY)) == ["pod-001", "pod-002", "server"]
     assert times(world)[1:] == pytest.approx([DAY, DAY], abs=0.01)
-
-
-def test_tolerated_time_comes_before_the_time_to_complete() -> None:
-    world = evicting(claim("pod", tolerates(600)), pod(completes=True), rule(), wait_for_completion_seconds=HOUR)
-    world.advance(DAY)
-    assert times(world) == pytest.approx([600 + HOUR], abs=0.01)
 
 
 def test_profile_can_skip_its_pods() -> None:
