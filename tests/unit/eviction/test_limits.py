@@ -24,15 +24,6 @@ from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 
 
-def test_grace_of_its_profile_makes_a_pod_due_later_than_others() -> None:
-    patient = structs.replace(FREE, priority_at_most=0, grace_seconds=60.0)
-    world = World(Mode.OBSERVE, patient, FREE)
-    world.add(claim("patient"), pod("patient"), claim("other"), pod("other", priority=1), rule())
-    world.catch_up()
-    due = {each.pod.meta.name: each.due for each in world.worker._core.plan.going.values()}
-    assert due == {"patient": NOW + timedelta(seconds=60), "other": NOW}
-
-
 # --- places -------------------------------------------------------------------------------------
 
 

@@ -11,10 +11,10 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World, delegated, evicting
+from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, slice_of, taint, tolerates, using
+from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, Budget, World, delegated, evicting
 from webhook.api.claims import DeviceRequest, ExactRequest
-from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector, DeviceTaintRule
 from webhook.eviction.events import disruption_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -30,8 +30,12 @@ def times(world: World) -> list[float]:
     return [seconds for _, _, seconds in world.cluster.calls]
 
 
-def rated(name: str, rate: int) -> object:
+def rated(name: str, rate: int) -> DeviceTaintRule:
     return rule(name, key=f"example.com/{name}", annotations={EVICTIONS_PER_SECOND: str(rate)})
+
+
+def asking() -> DeviceTaintRule:
+    return rule(effect="NoSchedule", evict=True)
 
 
 # --- rates --------------------------------------------------------------------------------------
@@ -46,7 +50,7 @@ def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last:
     """N-13, N-14: a burst of ten, then the highest rate of the pod's taints."""
     world = evicting(*crowd(25))
     for rate in rates:
-        world.add(rated(f"rate-{rate}", rate))  # type: ignore[arg-type]
+        world.add(rated(f"rate-{rate}", rate))
     world.advance(60)
     expected = [max(0.0, (number - 10) / max(rates)) for number in range(1, 26)]
     assert times(world) == pytest.approx(expected, abs=0.001)
@@ -56,12 +60,9 @@ def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last:
 def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
     """N-15."""
     world = evicting(*crowd(20))
-    one, other = (DeviceSelector(device=f"pod-{number:03}") for number in (0, 1))
-    world.add(rated("slow", 1))  # type: ignore[arg-type]
+    world.add(rated("slow", 1))
     assert len(world.settled()) == 10
-    for selector, name in ((one, "one"), (other, "other")):
-        assert selector.device is not None
-        world.add(claim(f"{name}-late", devices=(f"{name}-late",)), pod(f"{name}-late"))
+    world.add(*using("one-late", "other-late", on="{}"))
     world.add(rule("fast", selector=DeviceSelector(device="one-late"), key="example.com/fast"))
     assert world.settled()[10:] == ["one-late"]
 
@@ -81,8 +82,7 @@ def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
 def test_rate_changed_meanwhile_holds_from_now_on_and_gives_no_new_burst() -> None:
     """N-17, N-18."""
     world = evicting(*crowd(30))
-    slow = rated("rule", 1)
-    world.add(slow)  # type: ignore[arg-type]
+    world.add(rated("rule", 1))
     assert len(world.settled()) == 10
     known = world.inventory.rules["rule"]
     faster = structs.replace(known.meta, annotations={EVICTIONS_PER_SECOND: "10"})
@@ -93,7 +93,7 @@ def test_rate_changed_meanwhile_holds_from_now_on_and_gives_no_new_burst() -> No
 
 def test_deleted_rule_stops_what_is_left() -> None:
     world = evicting(*crowd(15))
-    world.add(rated("rule", 1))  # type: ignore[arg-type]
+    world.add(rated("rule", 1))
     assert len(world.after(2.5)) == 12
     world.remove(world.inventory.rules["rule"])
     assert len(world.after(60)) == 12
@@ -102,67 +102,26 @@ def test_deleted_rule_stops_what_is_left() -> None:
 
 def test_pod_scheduled_late_is_evicted_by_the_same_limiter() -> None:
     world = evicting(*crowd(10))
-    world.add(rated("rule", 1))  # type: ignore[arg-type]
+    world.add(rated("rule", 1))
     world.settle()
     world.add(claim("late"), pod("late"))
     assert "late" not in world.settled()
     assert world.after(1.01)[-1] == "late"
 
 
-def test_never_more_than_the_limit_in_any_minute() -> None:
-    world = evicting(*crowd(35), rule(), max_per_minute=10)
-    world.advance(300)
-    done = times(world)
-    assert len(done) == 35
-    assert all(later - earlier >= 60 for earlier, later in zip(done, done[10:], strict=False))
-    assert done[34] == pytest.approx(180, abs=1)
+# --- profiles -----------------------------------------------------------------------------------
 
 
-# --- numbers ------------------------------------------------------------------------------------
-
-
-def test_no_more_under_way_than_allowed_in_all_and_in_a_namespace() -> None:
-    world = evicting(overall=3, per_namespace=2, lingering=True)
-    for namespace in ("ml", "web"):
-        for number in range(4):
-            name = f"{namespace}-{number}"
-            world.add(claim(name, namespace=namespace), pod(name, namespace=namespace))
-    world.add(rule())
-    while world.planned:
-        world.advance(1)
-        leaving = [each for each in world.inventory.pods.values() if each.deleting]
-        assert len(leaving) <= 3
-        assert max(Counter(each.meta.namespace for each in leaving).values()) <= 2
-        world.remove(leaving[0])
-    assert len(world.evicted) == 8
-
-
-# --- order --------------------------------------------------------------------------------------
-
-
-def test_lowest_priority_goes_first_then_the_oldest_due() -> None:
-    world = evicting(rate=1, burst=1)
-    soon = tolerates(2)
-    world.add(claim("high"), pod("high", priority=100))
-    world.add(claim("young", soon), pod("young"), claim("old"), pod("old"), claim("low", soon), pod("low", priority=-1))
-    world.clock.wall += timedelta(seconds=5)
-    world.add(rule())
-    assert world.after(10) == ["low", "old", "young", "high"]
-
-
-def test_profile_can_be_for_the_class_of_an_allocated_device() -> None:
+def test_classes_of_a_pod_are_those_of_its_allocated_devices() -> None:
     wanted = (DeviceRequest("gpu", ExactRequest("", "big")), DeviceRequest("other", ExactRequest("", "small")))
-    profiles = Profiles((structs.replace(FREE, device_classes=("big*",)), FREE))
     world = World(Mode.REPLACEMENT)
     for name, requests in (("big", wanted), ("small", wanted[1:]), ("unknown", ())):
         world.add(structs.replace(claim(name), requests=requests), pod(name))
     world.add(structs.replace(claim("idle", devices=()), requests=wanted), pod("idle"))
     classes = {name: classes_of(world.inventory, world.pod(name)) for name in ("big", "small", "unknown", "idle")}
     assert classes == {"big": {"big"}, "small": set(), "unknown": set(), "idle": set()}
-    found = {name: profiles.of(world.pod(name), None, asked).position for name, asked in classes.items()}
-    assert found == {"big": 0, "small": 1, "unknown": 1, "idle": 1}
-    assert profiles.ask_for_classes
-    assert not Profiles((FREE,)).ask_for_classes
+    big = structs.replace(FREE, device_classes=("big*",))
+    assert [Profiles(each).ask_for_classes for each in ((big, FREE), (FREE,))] == [True, False]
 
 
 def test_grace_period_is_the_profiles() -> None:
@@ -196,65 +155,40 @@ def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
 # --- budgets and failures -----------------------------------------------------------------------
 
 
-def test_budget_is_asked_again_until_it_gives_way() -> None:
-    world = delegated(claim(), pod(), rule(effect="NoSchedule", evict=True), answers=[BLOCKED] * 3)
-    world.advance(60)
-    assert [round(seconds) for _, _, seconds in world.cluster.requests] == [0, 5, 10, 15]
-    assert world.told("EvictionBlocked") == ["pod", "rule"]
-    assert world.condition("rule")[1] == "Completed"
-
-
-def test_budget_that_never_gives_way_keeps_the_pod() -> None:
-    world = World(Mode.DELEGATED, structs.replace(FREE, deadline_seconds=600))
-    world.cluster.answers.extend([BLOCKED] * 10_000)
-    world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
-    assert world.after(1200) == []
-    assert world.condition("rule")[:2] == ("True", "Blocked")
-
-
-def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so() -> None:
+@pytest.mark.parametrize("deletes", [False, True])
+def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so(*, deletes: bool) -> None:
     """E-30: a DELETE of ours comes with its reason."""
-    world = World(Mode.DELEGATED, structs.replace(FREE, deadline_seconds=100, delete_after_deadline=True))
-
-    async def blocked(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
-        return BLOCKED
-
-    world.cluster.evict = blocked  # type: ignore[method-assign]
-    world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
+    world = delegated(claim(), pod(), asking(), deadline_seconds=100, delete_after_deadline=deletes, budgets=[Budget()])
     assert world.after(99) == []
-    world.advance(12)
-    [(verb, _, seconds)] = world.cluster.calls
-    assert verb == "delete"
-    assert 100 <= seconds <= 111
-    assert world.cluster.disruptions == [disruption_of(Mode.DELEGATED)]
+    assert world.condition("rule")[:2] == ("True", "Blocked")
+    world.advance(12 if deletes else 1000)
+    assert [verb for verb, _, seconds in world.cluster.calls if seconds >= 100] == ["delete"] * deletes
+    assert world.cluster.disruptions == [disruption_of(Mode.DELEGATED)] * deletes
 
 
-def test_failure_is_tried_again_and_counted_once() -> None:
-    world = evicting(claim(), pod(), rule(), base=BLUNT, answers=[FAILED, FAILED])
-    assert world.after(30) == ["pod"]
-    assert world.condition("rule", "EvictionInProgress")[2] == "1 pod evicted since starting the controller."
+@pytest.mark.parametrize(
+    ("answers", "evicted", "message"),
+    [
+        pytest.param([FAILED] * 2, ["pod"], "1 pod evicted since starting the controller.", id="one that failed, once"),
+        pytest.param([EvictionOutcome(EvictionResult.GONE)], [], "", id="one that was gone, not at all"),
+    ],
+)
+def test_evictions_are_counted_and_told(answers: list[EvictionOutcome], evicted: list[str], message: str) -> None:
+    world = evicting(claim(), pod(), rule(), base=BLUNT, answers=answers)
+    assert world.after(30) == evicted
+    assert world.condition("rule", "EvictionInProgress")[2] == message
+    assert world.told("DeviceTaintManagerEviction") == evicted
 
 
-def its_status_changes(world: World) -> None:
-    world.change(world.pod("pod"), pod(ready=False))
+NEWS: dict[str, Callable[[World], None]] = {
+    "its status": lambda world: world.change(world.pod("pod"), pod(ready=False)),
+    "a hold of another namespace": lambda world: world.worker.requeue_waiting("web"),
+    "a policy that is loaded again": lambda world: world.worker.replan_all(),
+    "budgets of the namespace": lambda world: world.worker.observe_budgets("ml"),
+}
 
 
-def another_namespace_is_held(world: World) -> None:
-    world.worker.requeue_waiting("web")
-
-
-def policy_is_loaded_again(world: World) -> None:
-    world.worker.replan_all()
-
-
-def budgets_of_the_namespace_change(world: World) -> None:
-    world.worker.observe_budgets("ml")
-
-
-NEWS = [its_status_changes, another_namespace_is_held, policy_is_loaded_again, budgets_of_the_namespace_change]
-
-
-@pytest.mark.parametrize("news", NEWS)
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
 def test_pod_that_failed_is_not_tried_sooner_because_of(news: Callable[[World], None]) -> None:
     world = evicting(claim(), pod(), rule(), answers=[FAILED] * 1000)
     world.advance(35)
@@ -307,13 +241,6 @@ def test_log_says_that_a_pod_is_not_tried_again_whose_taint_went_meanwhile(caplo
 def test_failures_do_not_use_up_the_rate() -> None:
     world = evicting(claim(), pod(), rule(), max_per_minute=1, rate=1, burst=1, answers=[FAILED] * 5)
     assert world.after(5) == ["pod"]
-
-
-def test_pod_that_was_gone_is_not_counted() -> None:
-    world = evicting(claim(), pod(), rule(), base=BLUNT, answers=[EvictionOutcome(EvictionResult.GONE)])
-    assert world.after(30) == []
-    assert world.condition("rule", "EvictionInProgress")[1] == "NotStarted"
-    assert world.told("DeviceTaintManagerEviction") == []
 
 
 def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:

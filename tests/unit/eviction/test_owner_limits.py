@@ -15,7 +15,6 @@ from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup, decode_owner
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.policy.model import Share
 
 ONE = structs.replace(FREE, per_owner_unavailable=1)
 ON_GPU_0 = rule(selector=DeviceSelector(device="gpu-0"))
@@ -40,12 +39,6 @@ def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_is_read
     assert len(world.after(1)) == 3
 
 
-def test_owner_that_is_scaled_down_does_not_hold_up_the_rest() -> None:
-    world = gentle(*using("a", "b", make=owned), rule())
-    assert world.after(4) == ["a"]
-    assert world.after(2) == ["a", "b"]
-
-
 def test_owner_with_a_budget_is_left_to_it() -> None:
     world = gentle(*using("a", "b", "c", make=owned), rule(), budgeted=frozenset({"uid-rs"}))
     assert world.settled() == ["a", "b", "c"]
@@ -61,11 +54,6 @@ def test_pod_of_a_gang_that_is_not_whole_anyway_may_go_beside_the_limit() -> Non
     world.add(owned("broken", gang="ring", ready=False), claim("a"), owned("a", gang="ring"), claim("b"), owned("b"))
     world.add(rule())
     assert world.after(1) == ["a"]
-
-
-def test_share_of_an_owner_is_rounded_up() -> None:
-    world = gentle(*using(*[f"p{number}" for number in range(5)], make=owned), rule(), per_owner_unavailable=Share(25))
-    assert len(world.settled()) == 2
 
 
 # --- which places an owner has ------------------------------------------------------------------
@@ -112,14 +100,6 @@ def test_pod_that_is_missing_by_itself_is_missing_in_its_gang_once_it_joins_one(
 
 
 # --- who is missing -----------------------------------------------------------------------------
-
-
-def test_pod_that_goes_by_itself_leaves_its_owner_no_replacement_to_wait_for() -> None:
-    world = evicting(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"), base=ONE)
-    world.change(world.pod("a"), owned("a", deleting=True))
-    world.remove(world.pod("a"))
-    world.add(ON_GPU_0)
-    assert world.settled() == ["b"]
 
 
 def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:

@@ -367,21 +367,3 @@ async def test_line_that_nobody_may_leave_is_looked_at_in_pieces(monkeypatch: py
     others.cancel()
     assert [each.key for each in taken.members] == ["ml/last"]
     assert looks.turns >= 2 * MANY / 1000
-
-
-def test_pod_that_is_taken_while_a_plan_is_made_is_not_in_line_again() -> None:
-    """It is taken by the plan before, after any number of steps, and its request has no answer yet."""
-    step, over = 0, False
-    while not over:
-        world = evicting(claim("pod"), pod("pod"), rule())
-        world.catch_up()
-        world.worker.requeue_waiting()
-        steps = world.worker.planner.steps()
-        over = len([None for _ in range(step) if next(steps, over) is over]) > 0
-        taken = world.worker.take()
-        assert over or taken is not None
-        for _ in steps:
-            pass
-        assert over or world.worker.take() is None
-        step += 1
-    assert step > 3
