@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import FREE, NO_BREAKER, Clock, World, evicting
+from tests.unit.eviction.world import FREE, Clock, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
@@ -79,13 +79,8 @@ def test_driver_that_was_calm_for_long_enough_is_acted_on_again() -> None:
     assert world.after(599) == []
     assert len(world.after(2)) == 4
     assert world.sample("breakers_tripped") == 0
-
-
-def test_taint_added_after_the_reset_is_acted_on() -> None:
-    world = cluster(tainted=3)
-    world.advance(601)
-    taint_devices(world, 5)
-    assert len(world.after(1)) == 5
+    taint_devices(world, 6)
+    assert len(world.after(1)) == 6
 
 
 def test_acknowledged_driver_is_acted_on_at_once() -> None:
@@ -101,14 +96,6 @@ def test_acknowledged_driver_is_acted_on_at_once() -> None:
     world.advance(10)
     taint_devices(world, 7)  # after the acknowledgement
     assert len(world.after(60)) == 3
-
-
-def test_breaker_that_is_switched_off_lets_pods_go() -> None:
-    world = cluster(tainted=3)
-    world.advance(30)
-    world.breaker = NO_BREAKER
-    world.change_policy(FREE)
-    assert len(world.evicted) == 3
 
 
 def test_rule_evicts_whatever_the_breaker_says() -> None:
@@ -259,13 +246,17 @@ def test_acknowledged_driver_is_reset_though_another_one_has_not_tripped() -> No
 # --- when it is judged ----------------------------------------------------------------------------
 
 
-def test_limit_that_the_policy_lowers_holds_for_devices_that_are_tainted_already() -> None:
-    world = cluster(tainted=2)
+@pytest.mark.parametrize(("tainted", "devices", "tripped"), [(2, 1, True), (3, None, False)], ids=["lower", "none"])
+def test_limit_that_the_policy_changes_holds_for_devices_that_are_tainted_already(
+    tainted: int, devices: int | None, *, tripped: bool
+) -> None:
+    world = cluster(tainted=tainted)
     world.settle()
-    assert world.worker._core.breaker.tripped == frozenset()
-    world.breaker = structs.replace(FIFTH, devices=1)
+    assert world.worker._core.breaker.tripped == (frozenset() if tripped else {DRIVER})
+    world.breaker = structs.replace(FIFTH, devices=devices)
     world.worker.replan_all()
-    assert world.worker._core.breaker.tripped == {DRIVER}
+    assert world.worker._core.breaker.tripped == ({DRIVER} if tripped else frozenset())
+    assert len(world.settled()) == tainted
 
 
 def test_driver_is_judged_once_for_each_change() -> None:

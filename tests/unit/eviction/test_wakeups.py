@@ -125,7 +125,7 @@ def replicas(world: World) -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_replaced_pod_wakes_the_next_of_its_owner(position: int) -> None:
+def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner(position: int) -> None:
     async def test(world: World) -> None:
         replicas(world)
         one_rule_each(world)
@@ -133,28 +133,14 @@ def test_replaced_pod_wakes_the_next_of_its_owner(position: int) -> None:
         world.remove(world.pod("pod-0"))
         await asyncio.sleep(1)
         assert world.evicted == ["pod-0"]
-        world.add(claim("new", devices=("clean",)), owned("new", ready=True))
+        world.add(claim("new", devices=("clean",)), owned("new", ready=False))
+        await asyncio.sleep(60)
+        assert world.evicted == ["pod-0"]
+        world.edit(world.pod("new"), ready=True)
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
     beside(test, *[OF_OTHERS] * position, OWNER)
-
-
-def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner() -> None:
-    async def test(world: World) -> None:
-        replicas(world)
-        one_rule_each(world)
-        await soon()
-        world.remove(world.pod("pod-0"))
-        replacement = owned("new", ready=False)
-        world.add(claim("new", devices=("clean",)), replacement)
-        await asyncio.sleep(60)
-        assert world.evicted == ["pod-0"]
-        world.edit(replacement, ready=True)
-        await soon()
-        assert world.evicted == ["pod-0", "pod-1"]
-
-    beside(test, OWNER)
 
 
 @pytest.mark.parametrize("hit", [True, False])
