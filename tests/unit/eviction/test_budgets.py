@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 from msgspec import structs
 
-from tests.builders import DRIVER, NOW
+from tests.builders import DRIVER
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, FakeCluster, World, evicting
@@ -36,14 +35,14 @@ class Bench:
         self.budget = Budget("web", status=status)
         self.world.add_budget(self.budget)
         for number in range(pods):
-            self._add(f"web-{number}", "")
+            self._add(f"web-{number}")
         for number in range(gang):
             self._add(f"web-of-gang-{number}", "ring")
         self.world.add(rule())
         self.world.catch_up()
         self._going = dict(self.world.worker._core.plan.going)
 
-    def _add(self, name: str, gang: str) -> None:
+    def _add(self, name: str, gang: str = "") -> None:
         self.world.add(claim(name), pod(name, gang=gang, priority=100 if gang else 0))
 
     def at(self, seconds: float) -> None:
@@ -108,20 +107,22 @@ def test_budget_without_status_gets_one_request_at_a_time() -> None:
     assert bench.take(0.1) is not None
 
 
-def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
-    bench = Bench()
-    bench.ask(BLOCKED, 0.0)
-    assert bench.take(1.0) is None
-    assert bench.world.worker.take_seconds == 4.0
-    assert bench.take(4.9) is None
-    assert bench.take(5.0) is not None
+ASKED: dict[str, tuple[dict[str, int], EvictionOutcome | None, dict[float, bool]]] = {
+    "five seconds after a refusal": ({}, BLOCKED, {1.0: False, 4.9: False, 5.0: True}),
+    "later if the server asks for that": ({}, BLOCKED._replace(retry_after_seconds=10), {9.9: False, 10.0: True}),
+    "to doubt its status every five seconds": ({"status": 0}, EVICTED, {0.0: False, 4.9: False, 5.0: True}),
+    "at once if no request was made": ({"status": 0}, None, {0.0: True}),
+    "for a unit that it was short for": ({"pods": 0, "status": 2, "gang": 2}, SHORT, {4.9: False, 5.0: True}),
+}
 
 
-def test_server_that_asks_to_wait_longer_is_obeyed() -> None:
-    bench = Bench()
-    bench.ask(BLOCKED._replace(retry_after_seconds=10.0), 0.0)
-    assert bench.take(9.9) is None
-    assert bench.take(10.0) is not None
+@pytest.mark.parametrize(("fields", "answer", "expected"), ASKED.values(), ids=ASKED)
+def test_budget_is_asked_again(
+    fields: dict[str, int], answer: EvictionOutcome | None, expected: dict[float, bool]
+) -> None:
+    bench = Bench(**fields)
+    bench.ask(answer, 0.0)
+    assert {seconds: bench.take(seconds) is not None for seconds in expected} == expected
 
 
 def test_status_says_how_many_requests_may_be_in_flight() -> None:
@@ -139,25 +140,14 @@ def test_wide_budget_gets_four_requests_at_a_time() -> None:
     assert [bench.take() is not None for _ in range(6)] == [True] * 4 + [False] * 2
 
 
-def test_status_that_allows_none_is_doubted_every_five_seconds() -> None:
-    bench = Bench(status=0)
-    bench.ask(EVICTED, 0.0)
-    assert [bench.take(seconds) is not None for seconds in (0.0, 4.9, 5.0)] == [False, False, True]
-
-
 def test_new_status_lets_the_next_pod_ask_at_once() -> None:
     bench = Bench(status=0)
     bench.ask(BLOCKED, 0.0)
     bench.set_status(0)
     assert bench.take(1.0) is None
+    assert bench.world.worker.take_seconds == 4.0
     bench.set_status(1)
     assert bench.take(1.0) is not None
-
-
-def test_request_that_was_not_made_delays_none() -> None:
-    bench = Bench(status=0)
-    bench.ask(None, 100.0)
-    assert bench.take(100.0) is not None
 
 
 def test_pod_without_a_budget_waits_only_after_it_was_refused_and_keeps_no_other() -> None:
@@ -183,78 +173,52 @@ def test_answers_of_two_budgets_say_nothing_of_one_of_them() -> None:
 # --- deadline ------------------------------------------------------------------------------------
 
 
+def asked(*answers: EvictionOutcome) -> dict[float, EvictionOutcome]:
+    """Every five seconds."""
+    return {number * 5.0: answer for number, answer in enumerate(answers)}
+
+
+FOUR, FIVE = asked(*[BLOCKED] * 4), asked(*[BLOCKED] * 5)
+AFTER_PROGRESS = asked(EVICTED, *[BLOCKED] * 5)
+
+
 @pytest.mark.parametrize(
-    ("answers", "overdue"),
+    ("answers", "deadline", "now", "overdue"),
     [
-        ([BLOCKED] * 5, True),
-        ([BLOCKED] * 4, False),
-        ([BLOCKED] * 4 + [PENDING], False),
-        ([BLOCKED, BLOCKED, EVICTED, BLOCKED, BLOCKED], False),
+        pytest.param(FOUR, 15.0, 15.0, True, id="it has passed"),
+        pytest.param(FOUR, 15.1, 15.0, False, id="it has not passed yet"),
+        pytest.param(FOUR, 20.0, 20.0, False, id="since the last refusal nothing is known"),
+        pytest.param(FIVE, 20.0, 30.0, True, id="the last refusal is fresh"),
+        pytest.param(FIVE, 20.0, 30.1, False, id="it is fresh no longer"),
+        pytest.param({**FOUR, 20.0: PENDING}, 20.0, 20.0, False, id="the budget is still being processed"),
+        pytest.param({**FIVE, 10.0: EVICTED}, 20.0, 20.0, False, id="progress in between"),
+        pytest.param(AFTER_PROGRESS, 20.0, 25.0, True, id="from the first refusal after progress on"),
+        pytest.param(AFTER_PROGRESS, 20.1, 25.0, False, id="and not from the progress on"),
+        pytest.param({0.0: BLOCKED, 7200.0: BLOCKED}, 600.0, 7200.0, False, id="not asked for two hours"),
+        pytest.param({0.0: BLOCKED, 7200.0: BLOCKED, 7210.0: BLOCKED}, 10.0, 7210.0, True, id="and then asked again"),
+        *[
+            pytest.param({0.0: BLOCKED, seconds: BLOCKED}, 10.0, seconds, counts, id=f"refusals {seconds} s apart")
+            for seconds, counts in ((10.1, True), (15.0, True), (15.1, False))
+        ],
     ],
-    ids=["long enough", "too short", "still being processed", "progress"],
 )
-def test_deadline_counts_refusals_without_progress(answers: list[EvictionOutcome], *, overdue: bool) -> None:
+def test_deadline_counts_the_time_of_refusals_without_progress(
+    answers: dict[float, EvictionOutcome], deadline: float, now: float, *, overdue: bool
+) -> None:
     bench = Bench()
-    for number, answer in enumerate(answers):
-        bench.ask(answer, number * 5.0)
-    assert bench.overdue(20.0, 20.0) is overdue
+    for seconds, answer in answers.items():
+        bench.ask(answer, seconds)
+    assert bench.overdue(deadline, now) is overdue
 
 
-def test_deadline_is_over_when_it_has_passed_and_not_before() -> None:
-    bench = Bench()
-    for number in range(4):
-        bench.ask(BLOCKED, number * 5.0)
-    assert [bench.overdue(seconds, 15.0) for seconds in (15.0, 15.1)] == [True, False]
-
-
-def test_time_in_which_the_budget_was_not_asked_does_not_count() -> None:
-    bench = Bench()
-    bench.ask(BLOCKED, 0.0)
-    bench.ask(BLOCKED, 7200.0)
-    assert not bench.overdue(600.0, 7200.0)
-    bench.ask(BLOCKED, 7210.0)
-    assert bench.overdue(10.0, 7210.0)
-
-
-@pytest.mark.parametrize(("seconds", "counts"), [(10.1, True), (15.0, True), (15.1, False)])
-def test_time_between_two_refusals_counts_up_to_three_questions_apart(seconds: float, *, counts: bool) -> None:
-    bench = Bench()
-    bench.ask(BLOCKED, 0.0)
-    bench.ask(BLOCKED, seconds)
-    assert bench.overdue(10.0, seconds) is counts
-
-
-def test_refusal_must_be_fresh() -> None:
-    bench = Bench()
+@pytest.mark.parametrize(("gang", "allowed", "overdue"), [(0, 1, False), (2, 1, True), (2, 2, False)])
+def test_status_that_allows_all_of_a_unit_is_progress(gang: int, allowed: int, *, overdue: bool) -> None:
+    bench = Bench(0 if gang else 9, gang=gang)
     for number in range(5):
-        bench.ask(BLOCKED, number * 5.0)
-    assert [bench.overdue(20.0, seconds) for seconds in (30.0, 30.1)] == [True, False]
-
-
-def test_status_that_allows_evictions_is_progress() -> None:
-    bench = Bench()
-    for number in range(5):
-        bench.ask(BLOCKED, number * 5.0)
-    bench.set_status(1)
-    assert not bench.overdue(20.0, 20.0)
-
-
-@pytest.mark.parametrize(("allowed", "overdue"), [(1, True), (2, False)])
-def test_status_is_progress_for_a_unit_if_it_allows_all_of_it(allowed: int, *, overdue: bool) -> None:
-    bench = Bench(0, gang=2)
-    for number in range(5):
-        bench.ask(SHORT, number * 5.0)
+        bench.ask(SHORT if gang else BLOCKED, number * 5.0)
     assert bench.overdue(20.0, 20.0)
     bench.set_status(allowed)
     assert bench.overdue(20.0, 20.0) is overdue
-
-
-def test_progress_starts_the_time_of_refusals_from_nothing() -> None:
-    bench = Bench()
-    bench.ask(EVICTED, 0.0)
-    for number in range(5):
-        bench.ask(BLOCKED, 5.0 + number * 5.0)
-    assert [bench.overdue(seconds, 25.0) for seconds in (20.0, 20.1)] == [True, False]
 
 
 @pytest.mark.parametrize("answer", [None, EVICTED, BLOCKED, SHORT])
@@ -279,26 +243,20 @@ def test_budget_is_forgotten_ten_minutes_after_the_last_request(answer: Eviction
 # --- units ---------------------------------------------------------------------------------------
 
 
-def test_unit_waits_after_the_refusal_of_a_single_pod() -> None:
-    bench = Bench(1, status=2, gang=2)
+@pytest.mark.parametrize(("status", "sizes"), [(2, [1]), (3, [1, 2])])
+def test_unit_waits_after_the_refusal_of_a_single_pod(status: int, sizes: list[int]) -> None:
+    bench = Bench(1, status=status, gang=2)
     bench.ask(BLOCKED, 0.0)
     assert bench.take(4.9) is None
     taken = [bench.take(5.0), bench.take(5.0)]
-    assert [len(unit.members) for unit in taken if unit is not None] == [1]
-    bench = Bench(1, status=3, gang=2)
-    bench.ask(BLOCKED, 0.0)
-    taken = [bench.take(5.0), bench.take(5.0)]
-    assert [len(unit.members) for unit in taken if unit is not None] == [1, 2]
+    assert [len(unit.members) for unit in taken if unit is not None] == sizes
 
 
-def test_unit_that_its_budget_was_short_for_waits_for_five_seconds_and_single_pods_do_not() -> None:
+def test_single_pod_does_not_wait_behind_a_unit_that_its_budget_was_short_for() -> None:
     bench = Bench(0, status=2, gang=2)
     bench.ask(SHORT, 0.0)
     bench.world.add(claim("web-late"), pod("web-late", priority=200))
     assert len(bench.must_take(0.1).members) == 1
-    bench = Bench(0, status=2, gang=2)
-    bench.ask(SHORT, 0.0)
-    assert [bench.take(seconds) is not None for seconds in (4.9, 5.0)] == [False, True]
 
 
 def test_status_that_allows_all_of_a_unit_lets_it_go_at_once_that_was_not_refused_itself() -> None:
@@ -386,20 +344,6 @@ def test_pods_past_their_deadline_are_deleted_without_waiting_for_each_other() -
 
 PROBE_SECONDS = 5.0
 """How often one budget may be asked at most."""
-
-
-@pytest.mark.parametrize("blocked", [30, 120])
-def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked: int) -> None:
-    world = evicting()
-    world.cluster.request_seconds = 0.1
-    world.add_budget(Budget("blocked"))
-    world.add(*using(*[f"blocked-{number:03}" for number in range(blocked)], on="{}", pool="node-1"))
-    world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
-    world.advance(15)
-    world.add(*using(*[f"free-{number}" for number in range(5)], on="{}", pool="node-2"))
-    due = NOW + timedelta(seconds=15)
-    world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=due))
-    assert sorted(world.after(2)) == [f"free-{number}" for number in range(5)]
 
 
 def test_budget_that_allows_one_eviction_at_a_time_gets_few_requests_that_it_refuses() -> None:

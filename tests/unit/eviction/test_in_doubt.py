@@ -38,62 +38,63 @@ def taint_goes(world: World) -> None:
     world.remove(world.inventory.rules["rule"])
 
 
-def claim_is_deallocated(world: World) -> None:
-    world.edit(claim("one"), allocation=None, reserved_for=())
+def pause_begins(world: World) -> None:
+    world.pause = Pause(NOW + timedelta(hours=1))
 
 
-def pod_gives_way_to_a_namesake(world: World) -> None:
-    world.change(world.pod("one"), NAMESAKE)
+def pause_ends(world: World) -> None:
+    world.pause = None
 
 
-def pod_is_held(world: World) -> None:
-    world.holds["ml"] = "not now"
+MAY_NOT_ACT: dict[str, tuple[Callable[[World], None], Callable[[World], None]]] = {
+    "in doubt": (lambda world: setattr(world, "trusted", False), lambda world: setattr(world, "trusted", True)),
+    "paused": (pause_begins, pause_ends),
+    "behind": (lambda world: world.worker._core.affected.mark(["ml/one"]), lambda _: None),
+}
+CHANGES: dict[str, tuple[Callable[[World], None], Callable[[World], None] | None]] = {
+    "taint": (taint_goes, None),
+    "allocation": (lambda world: world.edit(claim("one"), allocation=None, reserved_for=()), None),
+    "namesake": (lambda world: world.change(world.pod("one"), NAMESAKE), None),
+    "hold": (lambda world: world.holds.update(ml="not now"), None),
+    **MAY_NOT_ACT,
+}
 
 
-@pytest.mark.parametrize("change", [taint_goes, claim_is_deallocated, pod_gives_way_to_a_namesake, pod_is_held])
-def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(change: Callable[[World], None]) -> None:
-    world = evicting(claim("one"), pod("one"), base=BLUNT)
+@pytest.mark.parametrize(("change", "back"), CHANGES.values(), ids=CHANGES)
+def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(
+    change: Callable[[World], None], back: Callable[[World], None] | None
+) -> None:
+    world = evicting(claim("one"), pod("one"), rule(), base=BLUNT)
+    taken = take(world)
     world.cluster.meanwhile.append(lambda: change(world))
-    world.add(rule("rule"))
-    assert world.after(60) == []
-    assert world.sample("pods_under_way") == 0
+    asyncio.run(world.worker.evict(taken))
+    assert (world.evicted, world.sample("pods_under_way")) == ([], 0)
+    if back is not None:
+        back(world)
+    assert world.after(60) == ([] if back is None else ["one"])
 
 
 def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
-    world = evicting(claim("one"), pod("one"), base=BLUNT)
+    world = evicting(claim("one"), pod("one"), rule(), base=BLUNT)
 
     def again() -> None:
         taint_goes(world)
-        world.add(rule("rule"))
+        world.add(rule())
 
     world.cluster.meanwhile.append(again)
-    world.add(rule("rule"))
     assert world.after(60) == ["one"]
 
 
-def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
-    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT)
-    taken = take(world)
-    world.cluster.meanwhile.append(lambda: setattr(world, "trusted", False))
-    asyncio.run(world.worker.evict(taken))
-    assert world.evicted == []
-    world.trusted = True
-    assert world.settled() == ["one"]
-
-
-@pytest.mark.parametrize("why", ["in doubt", "paused", "stopping", "behind"])
+@pytest.mark.parametrize("why", [*MAY_NOT_ACT, "stopping"])
 def test_no_pod_is_taken_while_the_worker_may_not_act(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is taken uses up its rate and its place in the limits."""
     monkeypatch.setattr(controller, "_UNTRUSTED_POLL_SECONDS", 0.0)
-    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT)
+    world = evicting(claim("one"), pod("one"), rule(), base=BLUNT)
     world.catch_up()
-    world.trusted = why != "in doubt"
-    if why == "paused":
-        world.pause = Pause(NOW + timedelta(hours=1))
     if why == "stopping":
         world.worker._sender.stop()
-    if why == "behind":
-        world.worker._core.affected.mark(["ml/other"])
+    else:
+        MAY_NOT_ACT[why][0](world)
 
     async def taken() -> Unit | None:
         try:
@@ -119,13 +120,18 @@ def test_pod_is_looked_at_where_nobody_knows_whether_it_was_evicted(
 ) -> None:
     world = evicting(base=BLUNT, answers=[failure])
     world.cluster.done_all_the_same = done
-    world.add(claim("one"), pod("one"), rule("rule"))
+    world.add(claim("one"), pod("one"), rule())
     world.advance(60)
     assert (world.cluster.looked_at, world.evicted) == (looked_at, evicted)
+    for each in [*world.inventory.pods.values()]:
+        world.edit(each, deleting=True)
+        world.remove(world.pod("one"))
+    world.advance(700)
+    assert not world.worker._core.ledger.doubts
 
 
 def test_doubt_ends_with_the_next_clear_answer() -> None:
-    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT, answers=[UNSURE, REFUSED])
+    world = evicting(claim("one"), pod("one"), rule(), base=BLUNT, answers=[UNSURE, REFUSED])
     world.advance(60)
     assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
 
@@ -140,24 +146,6 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
     world.advance(0.1)
     assert "uid-pod" not in world.worker._core.line
     assert world.cluster.requests == []
-
-
-@pytest.mark.parametrize("why", ["paused", "behind"])
-def test_pod_that_must_not_be_evicted_any_more_at_its_turn_stays(why: str) -> None:
-    world = evicting(claim("one"), pod("one"), rule("rule"), base=BLUNT)
-    taken = take(world)
-
-    def meanwhile() -> None:
-        if why == "paused":
-            world.pause = Pause(NOW + timedelta(hours=1))
-        else:
-            world.worker._core.affected.mark(["ml/one"])
-
-    world.cluster.meanwhile.append(meanwhile)
-    asyncio.run(world.worker.evict(taken))
-    assert world.evicted == []
-    world.pause = None
-    assert world.settled() == ["one"]
 
 
 class Doubting(FakeCluster):
@@ -187,17 +175,6 @@ def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_tak
     world.add(claim("one"), owned("one"), rule())
     assert world.settled() == ["one"]
     assert (world.worker._core.ledger.granted, world.sample("pods_under_way")) == (set(), 0)
-
-
-def test_no_doubt_is_left_once_another_look_finds_the_pod_gone() -> None:
-    world = evicting(answers=[UNSURE])
-    world.cluster.done_all_the_same = True
-    world.add(rule(), claim("a"), pod("a"))
-    world.advance(3)
-    world.edit(world.pod("a"), deleting=True)
-    world.remove(world.pod("a"))
-    world.advance(700)
-    assert not world.worker._core.ledger.doubts
 
 
 def test_pod_that_turns_out_to_have_gone_takes_a_place_although_no_taint_hits_it() -> None:
