@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec import structs
@@ -64,11 +64,64 @@ def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
     assert counts == ["2"]
 
 
-def test_patch_that_is_stopped_and_loses_all_rules_is_judged_again_with_the_next() -> None:
-    world = two_stopped()
+def nothing(_: World) -> None:
+    """The patch need not even be known."""
+
+
+def all_rules_made_anew(world: World) -> None:
     drop(world, name_of(0), name_of(1))
     world.add(part(0))
-    assert len(world.after(20)) == 2
+
+
+def rule_narrowed(world: World) -> None:
+    world.edit(world.rule(name_of(1)), selector=DeviceSelector(DRIVER, "node-9"))
+
+
+def another_rule(world: World) -> None:
+    fill(world, 2)
+    world.add(part(2))
+
+
+def marked(*origins: RuleOrigin) -> Callable[[World], None]:
+    """The guard does not judge labels, and each rule would have the whole limit for itself."""
+
+    def mark(world: World) -> None:
+        for number, origin in enumerate(origins):
+            world.edit(world.rule(name_of(number)), origin=origin)
+
+    return mark
+
+
+def marked_as_of_a_confirmed_patch(world: World) -> None:
+    """That would not write such a rule."""
+    world.set_patch(patch("other", text="many"))
+    known = world.rule(name_of(0))
+    world.change(known, of_patch(known, "other"))
+
+
+STOPPED: dict[str, tuple[Callable[[World], None], int]] = {
+    "nothing": (nothing, 0),
+    "all of its rules are made anew": (all_rules_made_anew, 2),
+    "a rule is narrowed": (rule_narrowed, 2),
+    "another rule comes": (another_rule, 0),
+    "it gets a text that does not count": (lambda world: world.set_patch(patch(text="made up")), 0),
+    "it gets one that does": (lambda world: world.set_patch(patch(text="many")), 4),
+    "marks are removed by hand": (marked(RuleOrigin(), RuleOrigin()), 0),
+    "marks of a patch that does not exist": (marked(of_patch(rule(), "made-up").origin), 0),
+    "marks of a rule that does not exist": (marked(for_hardware(rule(), "made-up").origin), 0),
+    "marks of a patch that would not write it": (marked_as_of_a_confirmed_patch, 0),
+}
+
+
+@pytest.mark.parametrize("known", [None, patch()], ids=["not known", "known"])
+@pytest.mark.parametrize(("change", "evicted"), STOPPED.values(), ids=STOPPED)
+def test_patch_that_is_stopped_goes_on_only_if_it_may_hit_less_or_more_is_confirmed(
+    change: Callable[[World], None], evicted: int, known: ResourceSlicePatch | None
+) -> None:
+    world = two_stopped({"many": 9}, known)
+    change(world)
+    assert len(world.after(20)) == evicted
+    assert any(stopped(world, name) for name in world.inventory.rules) is (evicted == 0)
 
 
 def test_counts_of_patches_without_rules_are_kept_for_a_thousand_of_them() -> None:
@@ -114,13 +167,6 @@ def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_chan
     assert world.evicted == []
     assert len(world.after(0.2)) == 2
     assert not stopped(world, name_of(0))
-
-
-def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
-    world = two_stopped()
-    world.edit(world.rule(name_of(1)), selector=DeviceSelector(DRIVER, "node-9"))
-    assert world.evicted == []
-    assert len(world.after(2.1)) == 2
 
 
 def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
@@ -174,27 +220,6 @@ def test_limit_that_is_raised_holds_at_once_for_all_rules() -> None:
     assert len(world.settled()) == 4
 
 
-def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() -> None:
-    """The guard does not judge labels, and each rule would have the whole limit for itself."""
-    world = two_stopped()
-    for number in range(2):
-        world.edit(world.rule(name_of(number)), origin=RuleOrigin())
-    assert world.after(20) == []
-
-
-@pytest.mark.parametrize("known_before", [True, False])
-def test_marks_of_a_patch_that_would_not_write_it_do_not_take_a_rule_out_of_its_own(known_before: bool) -> None:  # noqa: FBT001
-    world = limited(3, {"many": 9}, pools=(0, 1))
-    if known_before:
-        world.set_patch(patch())
-    world.add(part(0), part(1))
-    world.advance(20)
-    known = world.inventory.rules[name_of(0)]
-    world.set_patch(patch("other", text="many"))
-    world.change(known, of_patch(known, "other"))
-    assert world.after(20) == []
-
-
 def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_itself() -> None:
     """Admission judges the edit as that of any account, and no mark of the rule has changed."""
     world = limited(4)
@@ -205,13 +230,6 @@ def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_
     world.edit(world.rule(name_of(0)), selector=POOL_1)
     world.add(part(2))
     assert len(world.after(20)) == 6
-
-
-@pytest.mark.parametrize("origin", [of_patch(rule(), "made-up").origin, for_hardware(rule(), "made-up").origin])
-def test_marks_of_what_does_not_exist_do_not_take_a_rule_out_of_its_patch(origin: RuleOrigin) -> None:
-    world = two_stopped()
-    world.edit(world.rule(name_of(0)), origin=origin)
-    assert world.after(20) == []
 
 
 OTHER = DeviceTaint("example.com/other", "", "NoExecute")

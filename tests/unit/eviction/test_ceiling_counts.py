@@ -12,7 +12,7 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.slow import UNSURE
 from tests.unit.eviction.world import FakeCluster, World, evicting
-from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule, counted_pods
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 
@@ -124,23 +124,6 @@ def test_counts_are_added_up_and_stay_when_a_rule_is_gone() -> None:
     assert (group.counting, new.counting, new.total) == (6, 6, 1)
 
 
-def test_new_judgement_starts_the_count_over_also_in_a_group_without_rules() -> None:
-    group = group_of(a=3, b=2)
-    group.restart()
-    assert (group.counting, counting_of(group)) == (0, [0, 0])
-    empty = group_of(a=2)
-    empty.remove("a")
-    empty.restart()
-    assert empty.counting == 0
-
-
-def test_pod_that_another_rule_counts_is_evicted_for_both() -> None:
-    group = group_of(a=0, b=0)
-    group.tallies["a"].count()
-    group.tallies["b"].count(elsewhere=True)
-    assert (group.counting, counting_of(group), group.tallies["b"].total) == (1, [1, 0], 1)
-
-
 # --- over a change of leader ----------------------------------------------------------------------
 
 
@@ -163,12 +146,6 @@ def test_new_leader_reads_both_counts(conditions: tuple[Condition, ...], countin
     assert tally.counting == counting + 1
 
 
-@pytest.mark.parametrize("number", [0, 1, 12345])
-def test_count_can_be_read_again(number: int) -> None:
-    assert counted_pods((evicted(99), counted(number))) == number
-    assert counted_pods((evicted(99),)) == 99
-
-
 def test_second_count_is_written_once_it_differs_and_then_kept_up_to_date() -> None:
     world = evicting(claim("a"), pod("a"), rule(), ceiling_of=lambda _: Ceiling(9, confirmed=False))
     world.advance(20)
@@ -182,12 +159,6 @@ def test_second_count_is_written_once_it_differs_and_then_kept_up_to_date() -> N
     world.advance(20)
     assert world.condition("rule", COUNTED_PODS) == ("True", "PodsCounted", "1")
     assert world.condition("rule", EVICTED_PODS)[2] == "2"
-
-
-def test_change_that_no_leader_saw_does_not_reset_the_count() -> None:
-    """It may have been a narrower selector."""
-    tally = Tally(rule(conditions=(evicted(7), counted(2)), generation=5))
-    assert tally.counting == 2
 
 
 class Untrue(FakeCluster):

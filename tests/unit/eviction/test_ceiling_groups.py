@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -113,48 +114,27 @@ def test_namespaces_of_all_rules_count_together() -> None:
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} pods in 2 namespaces, the limit is 1")
 
 
-def test_each_taint_of_a_patch_has_its_limit_and_that_is_for_all_of_the_patch() -> None:
-    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
-        return Ceiling(9 if each.taint.key == KEY else 3, confirmed=False)
-
-    world = evicting(patch_ceiling_of=ceiling)
+@pytest.mark.parametrize(
+    ("limit", "other", "evicted"),
+    [
+        pytest.param(lambda each: 9 if each.taint.key == KEY else 3, part(1, key="example.com/b"), 0, id="of a taint"),
+        pytest.param(lambda each: 3 if each.softened else 9, part(1, softened=True), 0, id="of softened rules"),
+        pytest.param(
+            lambda each: 9 if each.taint.key == KEY else 0,
+            part(9, key="example.com/b"),
+            2,
+            id="but not of a taint that evicts no pod",
+        ),
+    ],
+)
+def test_lowest_limit_of_the_rules_of_a_patch_is_that_of_the_whole_patch(
+    limit: Callable[[DeviceTaintRule], int], other: DeviceTaintRule, evicted: int
+) -> None:
+    world = evicting(patch_ceiling_of=lambda each, _: Ceiling(limit(each), confirmed=False))
     fill(world, 0, 1)
-    world.add(part(0), part(1, key="example.com/other"))
-    assert world.after(20) == []
-    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
-
-
-def test_softened_rules_have_their_own_limit_beside_others_of_the_patch() -> None:
-    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
-        return Ceiling(3 if each.softened else 9, confirmed=False)
-
-    world = evicting(patch_ceiling_of=ceiling)
-    fill(world, 0, 1)
-    for number, softened in ((0, True), (1, False)):
-        world.add(part(number, softened=softened))
-        world.advance(20)
-    assert len(world.evicted) == 2
-    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
-
-
-def test_limit_of_a_taint_that_evicts_no_pod_stops_nothing() -> None:
-    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
-        return Ceiling(9 if each.taint.key == KEY else 0, confirmed=False)
-
-    world = evicting(patch_ceiling_of=ceiling)
-    fill(world, 0)
-    world.add(part(0), part(1, key="example.com/other"))
-    assert len(world.after(20)) == 2
-
-
-def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
-    world = limited(3, pools=(0, 1, 2))
-    world.add(part(0), part(1))
-    world.advance(20)
-    world.add(part(2))
-    assert stopped(world, name_of(1))
-    assert world.after(20) == []
-    assert stopped(world, name_of(2))
+    world.add(part(0), other)
+    assert len(world.after(20)) == evicted
+    assert stopped(world, name_of(0)).startswith("" if evicted else f"{TOGETHER} 4 pods, the limit is 3")
 
 
 def test_pod_under_another_rule_goes_although_its_patch_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,11 +144,6 @@ def test_pod_under_another_rule_goes_although_its_patch_is_stopped(caplog: pytes
         world.advance(20)
     assert world.evicted == ["pod-0-0"]
     assert [record.getMessage() for record in caplog.records] == ["eviction stopped"], "once for all rules"
-
-
-def test_patch_that_is_not_known_counts_as_one_all_the_same() -> None:
-    world = two_stopped()
-    assert (world.evicted, world.patches) == ([], {})
 
 
 # --- the text of a patch --------------------------------------------------------------------------
@@ -183,15 +158,6 @@ def test_confirmed_patch_is_evicted_in_full_and_not_beyond_what_was_confirmed() 
     fill(world, 1, start=2, pods=1)
     assert len(world.after(20)) == 6
     assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 7 pods, at most 6 were confirmed")
-
-
-def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
-    world = two_stopped({"one": 4}, known=patch())
-    assert stopped(world, name_of(0))
-    world.set_patch(patch(text="made up"))
-    assert world.after(20) == []
-    world.set_patch(patch(text="one"))
-    assert len(world.settled()) == 4
 
 
 def test_patch_that_is_known_late_lets_its_rules_go_on_and_resets_no_count() -> None:

@@ -136,20 +136,6 @@ def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch
     assert world.after(1) == ["pod-003"]
 
 
-@pytest.mark.parametrize("step", range(8))
-def test_pod_that_goes_while_a_plan_is_made_counts_once(step: int) -> None:
-    """Evictions go on by the plan before it."""
-    world = evicting(*crowd(3), rule(), ceiling_of=lambda _: Ceiling(pods=3))
-    world.catch_up()
-    world.worker.requeue_waiting()
-    for number, _ in enumerate(world.worker.planner.steps()):
-        taken = world.worker.take() if number == step else None
-        if taken is not None:
-            asyncio.run(world.worker.evict(taken))
-    world.advance(30)
-    assert (len(world.evicted), world.condition("rule")[1]) == (3, "Completed")
-
-
 def test_namespaces_are_limited_as_well() -> None:
     world = evicting(ceiling_of=lambda _: Ceiling(namespaces=1))
     world.add(claim("a"), pod("a"), claim("b", namespace="web"), pod("b", namespace="web"), rule())
@@ -203,59 +189,32 @@ def test_pods_that_come_one_by_one_count_also_once_they_have_gone(
     assert world.condition("rule")[2] == "hits 4 pods, the limit is 3 and nothing was confirmed; 3 pods evicted"
 
 
-def test_texts_that_take_turns_allow_no_more_than_the_largest_of_them() -> None:
-    world = confirming({"one": 3, "two": 5})
+Step = tuple[str, dict[str, Any], int, int]
+"""A text, other fields of the taint, how many pods come, and how many have been evicted after that."""
+ONE: Step = ("one", {}, 3, 3)
+LATER = {"time_added": NOW + timedelta(seconds=1)}
+TEXTS: dict[str, tuple[list[Step], str]] = {
+    "texts that take turns": (
+        [ONE, ("two", {}, 2, 5), ("one", {}, 1, 5), ("two", {}, 1, 5), ("one", {}, 1, 5)],
+        "Stopped",
+    ),
+    "text that is taken away": ([ONE, ("", {}, 1, 3), ("one", {}, 0, 3)], "Stopped"),
+    "text of something else": ([ONE, ("made up", {}, 1, 3), ("one", {}, 0, 3)], "Stopped"),
+    "other taint, and a text that says how many went": ([ONE, ("two", {"key": "example.com/more"}, 3, 5)], "Stopped"),
+    "timeAdded that admission lets pass without a look (R4)": ([ONE, ("one", LATER, 1, 3)], "Stopped"),
+    "text of a rule that is done": ([ONE, ("", {}, 0, 3)], "Completed"),
+}
+
+
+@pytest.mark.parametrize(("steps", "reason"), TEXTS.values(), ids=TEXTS)
+def test_pods_beyond_the_largest_text_stay_whatever_changes(steps: list[Step], reason: str) -> None:
+    world = confirming({"one": 3, "two": 5}, limit=2)
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
-    more(world, 3)
-    confirmed(world, "two")
-    more(world, 2)
-    assert len(world.evicted) == 5
-    for text in ("one", "two", "one"):
-        confirmed(world, text)
-        more(world, 1)
-    assert len(world.evicted) == 5
-    assert world.condition("rule")[1] == "Stopped"
-
-
-@pytest.mark.parametrize("text", ["", "made up"], ids=["taken away", "of something else"])
-def test_text_that_does_not_count_does_not_begin_a_new_count(text: str) -> None:
-    world = confirming({"one": 3}, limit=2)
-    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
-    more(world, 3)
-    confirmed(world, text)
-    more(world, 1)
-    assert len(world.evicted) == 3
-    assert world.condition("rule")[2].startswith("hits 4 pods, the limit is 2 and ")
-    confirmed(world, "one")
-    assert len(world.evicted) == 3
-
-
-def test_rule_that_is_judged_anew_with_a_text_does_not_begin_a_new_count() -> None:
-    """The text says how many pods were evicted before."""
-    world = confirming({"one": 3, "two": 4})
-    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
-    more(world, 3)
-    confirmed(world, "two", key="example.com/another")
-    more(world, 2)
-    assert len(world.evicted) == 4
-
-
-def test_rule_that_is_done_is_not_stopped_by_taking_its_text_away() -> None:
-    world = confirming({"one": 3}, limit=2)
-    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
-    more(world, 3)
-    confirmed(world, "")
-    assert world.condition("rule")[:2] == ("False", "Completed")
-
-
-def test_timeadded_that_is_moved_later_does_not_begin_a_new_count() -> None:
-    """R4: admission lets that pass without a look."""
-    world = confirming({"one": 3})
-    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
-    more(world, 3)
-    confirmed(world, "one", time_added=NOW + timedelta(seconds=1))
-    more(world, 1)
-    assert len(world.evicted) == 3
+    for text, fields, pods, evicted in steps:
+        confirmed(world, text, **fields)
+        more(world, pods)
+        assert len(world.evicted) == evicted
+    assert world.condition("rule")[1] == reason
 
 
 def test_text_that_does_not_count_is_named_where_the_rule_stops() -> None:
