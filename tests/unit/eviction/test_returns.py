@@ -111,17 +111,11 @@ def test_round_that_evicts_one_of_its_pods_counts(answers: tuple[EvictionOutcome
     assert world.left_alone("d")
 
 
-def test_claims_made_for_their_pod_are_not_counted() -> None:
-    world = Rounds()
-    world.add(claim("own"), pod("own"))
-    world.settle()
-    assert (world.evicted, world.counts) == (["own"], {})
-
-
-def test_claim_that_is_not_allocated_is_not_counted() -> None:
+@pytest.mark.parametrize("using", [(), USING], ids=["alone", "beside one that is not allocated"])
+def test_claims_made_for_their_pod_are_not_counted(using: tuple[PodClaim, ...]) -> None:
     world = Rounds()
     world.edit(world.inventory.claims[SHARED], allocation=None)
-    world.add(claim("own"), pod("own", claims=(PodClaim("shared-claim"), PodClaim("own-claim", generated=True))))
+    world.add(claim("own"), pod("own", claims=(*using, PodClaim("own-claim", generated=True))))
     world.settle()
     assert (world.evicted, world.counts) == (["own"], {})
 
@@ -199,15 +193,6 @@ def replica(number: int) -> Pod:
     return owned(f"web-{number}", by="trainer", claims=USING)
 
 
-def emptied(profile: EvictionProfile) -> World:
-    """A Deployment of two replicas on one claim whose device is tainted."""
-    world = World(Mode.DELEGATED, profile)
-    pods = [replica(1), replica(2)]
-    world.add(shared(*pods), *pods)
-    world.add(rule(effect="NoSchedule", evict=True))
-    return world
-
-
 def reserve(world: World, *pods: Pod) -> None:
     """The claim stays allocated, and is now reserved for these pods."""
     world.change(world.inventory.claims[SHARED], shared(*pods))
@@ -218,8 +203,9 @@ def reserve(world: World, *pods: Pod) -> None:
 
 def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
     """H2: the claim is free once all of its pods are gone, so each replica is evicted once."""
-    world = emptied(EvictionProfile())
-    replicas = [world.pod("web-1"), world.pod("web-2")]
+    replicas = [replica(1), replica(2)]
+    world = World(Mode.DELEGATED, EvictionProfile())
+    world.add(shared(*replicas), *replicas, rule(effect="NoSchedule", evict=True))
     serial = 2
     for _ in range(60):
         world.advance(1)

@@ -180,24 +180,22 @@ def test_pod_that_was_refused_waits_for_a_place_once_the_others_of_its_unit_are_
 # --- owners -------------------------------------------------------------------------------------
 
 
-def test_gangs_of_one_unit_count_as_gangs_for_their_owner() -> None:
+@pytest.mark.parametrize(
+    ("gangs", "limit", "expected"),
+    [
+        pytest.param(("one", "two", "three"), 2, (3, 2), id="gangs of one unit count as gangs"),
+        pytest.param(("", "", ""), 1, (3, 1), id="pods without a gang count as one"),
+    ],
+)
+def test_unit_takes_places_of_its_owner(gangs: tuple[str, str, str], limit: int, expected: tuple[int, int]) -> None:
     """Two gangs that share a claim break both: while one is not whole, the owner misses one of its two."""
-    world = world_of(per_owner_unavailable=2)
-    share(world, "s", {"a": "one", "b": "two"}, "job")
-    alone(world, "c", "three", "job")
+    world = world_of(per_owner_unavailable=limit)
+    share(world, "s", {"a": gangs[0], "b": gangs[1]}, "job")
+    alone(world, "c", gangs[2], "job")
     world.add(rule())
     assert sorted(world.settled()) == ["a", "b"]
-    assert places(world, "ml/uid-job") == (3, 2)
+    assert places(world, "ml/uid-job") == expected
     assert taken(world) == (1, 1)
-
-
-def test_pods_without_a_gang_take_one_place_of_their_owner_with_what_they_go_with() -> None:
-    world = world_of(per_owner_unavailable=1)
-    share(world, "s", {"a": "", "b": ""}, "job")
-    alone(world, "c", "", "job")
-    world.add(rule())
-    assert sorted(world.settled()) == ["a", "b"]
-    assert places(world, "ml/uid-job") == (3, 1)
 
 
 def test_pod_that_was_refused_takes_the_place_of_its_owner_that_others_of_its_unit_still_take() -> None:

@@ -20,10 +20,8 @@ from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
-from webhook.policy.model import EvictionProfile
+from webhook.inventory.state import InventoryObject
 
-GENTLE = EvictionProfile(rate=10_000, burst=100_000)
-"""One unavailable pod or gang of each owner."""
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"
 
 
@@ -61,25 +59,42 @@ def at(world: World) -> dict[str, float]:
 # --- gangs --------------------------------------------------------------------------------------
 
 
-def test_ranks_of_a_job_set_are_evicted_together_in_one_place_of_their_owner() -> None:
-    world = gentle(*gang("a", "b", "c"), rule())
-    assert sorted(world.settled()) == ["a", "b", "c"]
+TOGETHER: dict[str, tuple[list[InventoryObject], list[str]]] = {
+    "ranks of a JobSet": ([*gang("a", "b", "c")], ["a", "b", "c"]),
+    "ranks of a JobSet, but for one that no taint hits": ([*gang("a"), claim("b", tolerates()), member("b")], ["a"]),
+    "and no mirror pod, which is not waited for": (
+        [*gang("a"), claim("b", tolerates(30)), member("b", mirror=True)],
+        ["a"],
+    ),
+    "a PodGroup of mode all, with those that no taint hits, but not those without a node": (
+        [
+            *(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=())),
+            pod("c", pod_group="ring", claims=(), node_name=""),
+        ],
+        ["a", "b"],
+    ),
+    "no PodGroup of mode single": ([group(SINGLE), *using("a", "b", pod_group="ring")], ["a"]),
+}
+
+
+@pytest.mark.parametrize(("objects", "evicted"), TOGETHER.values(), ids=TOGETHER)
+def test_pods_that_go_together_take_one_place_of_their_owner(
+    objects: list[InventoryObject], evicted: list[str]
+) -> None:
+    assert sorted(gentle(*objects, rule()).settled()) == evicted
 
 
 def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
     """Two groups of a LeaderWorkerSet: one place, which is free once all pods of the first group are back and ready."""
     world = gentle()
-    labels = {
-        name: (("leaderworkerset.sigs.k8s.io/group-key", name[0]), ("leaderworkerset.sigs.k8s.io/name", "serve"))
-        for name in ("a0", "a1", "b0", "b1", "a2", "a3")
-    }
-    for name in ("a0", "a1", "b0", "b1"):
-        world.add(claim(name), pod(name, labels=labels[name]))
-    world.add(rule())
+    of_a, of_b = (
+        (("leaderworkerset.sigs.k8s.io/group-key", key), ("leaderworkerset.sigs.k8s.io/name", "serve")) for key in "ab"
+    )
+    world.add(*using("a0", "a1", labels=of_a), *using("b0", "b1", labels=of_b), rule())
     assert sorted(world.settled()) == ["a0", "a1"]
-    world.add(pod("a2", labels=labels["a2"]))
+    world.add(pod("a2", labels=of_a))
     assert len(world.settled()) == 2, "one pod of the group is still missing"
-    world.add(pod("a3", labels=labels["a3"], ready=False))
+    world.add(pod("a3", labels=of_a, ready=False))
     assert len(world.settled()) == 2, "the last pod is not ready"
     world.edit(world.pod("a3"), ready=True)
     assert sorted(world.settled()) == ["a0", "a1", "b0", "b1"]
@@ -87,35 +102,56 @@ def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
 
 def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
     """A Job controller waits 10 s or longer, others until the last pod is gone."""
-    world = gentle()
-    labels = {name: (("devicetaint.io/pool", name[0]),) for name in ("a0", "b0")}
-    world.change_policy(structs.replace(GENTLE, gang_labels=("devicetaint.io/pool",)))
+    world = gentle(gang_labels=("devicetaint.io/pool",))
     for name in ("a0", "b0"):
-        world.add(claim(name), owned(name, labels=labels[name]))
+        world.add(claim(name), owned(name, labels=(("devicetaint.io/pool", name),)))
     world.add(rule())
     world.advance(120)
     first, second = sorted(at(world).values())
     assert (first, second) == (0, 60)
 
 
-def test_gang_takes_all_of_its_tokens_at_once_and_the_next_one_waits_for_them() -> None:
-    """A bucket of one token and one a second: a gang of four leaves it with minus three."""
-    world = evicting(*gang("a0", "a1", "a2", "a3", of="one"), *gang("b0", of="two"), rule(), rate=1.0, burst=1)
-    world.advance(10)
-    assert at(world) == {"a0": 0, "a1": 0, "a2": 0, "a3": 0, "b0": 4}
+LATE = {"b": 30}
+COMPLETES = {"wait_for_completion_seconds": 100.0}
+WAITS: dict[str, tuple[list[ResourceClaim | Pod], dict[str, Any], dict[str, int]]] = {
+    "the last that is due within a minute": (
+        gang("a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61}),
+        {},
+        {"a": 60, "b": 60, "c": 60, "d": 61},
+    ),
+    "the last within the window of the profile": (
+        gang("a", "b", "c", seconds={"b": 10, "c": 11}),
+        {"gang_window_seconds": 10.0},
+        {"a": 10, "b": 10, "c": 11},
+    ),
+    "the last that may complete": (
+        [*gang("a", "b", seconds=LATE, completes=True), *gang("c")],
+        COMPLETES,
+        {"a": 130, "b": 130, "c": 130},
+    ),
+    "the last, if all are left to complete": (
+        gang("a", "b", seconds=LATE, completes=True),
+        COMPLETES,
+        {"a": 130, "b": 130},
+    ),
+    "the last hold, if all are on hold": (
+        gang("a", "b", seconds=LATE, hold="checkpoint"),
+        {"max_hold_seconds": 100.0},
+        {"a": 130, "b": 130},
+    ),
+    "tokens that a gang before took all at once": (
+        [*gang("a0", "a1", "a2", "a3", of="one"), *gang("b0", of="two")],
+        {"rate": 1.0, "burst": 1},
+        {"a0": 0, "a1": 0, "a2": 0, "a3": 0, "b0": 4},
+    ),
+}
 
 
-def test_members_wait_for_the_last_that_is_due_within_the_window() -> None:
-    world = gentle(*gang("a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61}), rule())
-    assert world.after(59) == []
-    assert sorted(world.after(1.1)) == ["a", "b", "c"]
-    world.advance(2)
-    assert at(world) == {"a": 60, "b": 60, "c": 60, "d": 61}
-
-
-def test_window_of_the_profile_counts() -> None:
-    world = gentle(*gang("a", "b", seconds={"b": 11}), rule(), gang_window_seconds=10.0)
-    assert world.settled() == ["a"]
+@pytest.mark.parametrize(("pods", "settings", "expected"), WAITS.values(), ids=WAITS)
+def test_gang_waits_for(pods: list[ResourceClaim | Pod], settings: dict[str, Any], expected: dict[str, int]) -> None:
+    world = evicting(*pods, rule(), **settings)
+    world.advance(140)
+    assert at(world) == expected
 
 
 def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
@@ -135,29 +171,6 @@ def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
     assert (len(world.evicted), world.cluster.most) == (8, 3)
 
 
-def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
-    world = gentle(wait_for_completion_seconds=100)
-    world.add(*gang("a", "b", seconds={"b": 30}, completes=True), *gang("c"), rule())
-    assert world.after(129) == []
-    world.advance(2)
-    assert at(world) == {"a": 130, "b": 130, "c": 130}
-
-
-@pytest.mark.parametrize(
-    ("fields", "settings"),
-    [
-        pytest.param({"hold": "checkpoint"}, {"max_hold_seconds": 100.0}, id="all on hold"),
-        pytest.param({"completes": True}, {"wait_for_completion_seconds": 100.0}, id="all left to complete"),
-    ],
-)
-def test_gang_all_of_whose_pods_are_kept_goes_with_the_last_of_them(
-    fields: dict[str, Any], settings: dict[str, float]
-) -> None:
-    world = gentle(*gang("a", "b", seconds={"b": 30}, **fields), rule(), **settings)
-    world.advance(140)
-    assert at(world) == {"a": 130, "b": 130}
-
-
 def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
     world = gentle(*gang("a", seconds={"a": 20}), rule())
     world.advance(10)
@@ -174,17 +187,6 @@ def test_waves_of_a_gang_go_one_after_the_other() -> None:
     world.add(rule())
     world.advance(100 * 60)
     assert at(world) == {name: 100 * (number // 2) for number, name in enumerate(names)}
-
-
-def test_gang_of_pods_that_no_taint_hits_stays() -> None:
-    """Only a PodGroup of mode `all` takes others along."""
-    world = gentle(*gang("a"), claim("b", tolerates()), member("b"), rule())
-    assert world.settled() == ["a"]
-
-
-def test_mirror_pods_and_daemons_are_not_waited_for() -> None:
-    world = gentle(*gang("a"), claim("b", tolerates(30)), member("b", mirror=True), rule())
-    assert world.settled() == ["a"]
 
 
 # --- shared claims ------------------------------------------------------------------------------
@@ -228,14 +230,6 @@ def test_daemon_that_shares_a_claim_is_not_waited_for() -> None:
 # --- PodGroups ----------------------------------------------------------------------------------
 
 
-def test_group_of_mode_all_goes_as_a_whole() -> None:
-    """Members whose devices are not tainted go too, those without a node do not."""
-    world = gentle(group(), claim("a"), pod("a", pod_group="ring"))
-    world.add(pod("b", pod_group="ring", claims=()), pod("c", pod_group="ring", claims=(), node_name=""))
-    world.add(rule())
-    assert sorted(world.settled()) == ["a", "b"]
-
-
 def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
     world = gentle()
     world.add(group(), claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
@@ -270,11 +264,6 @@ def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold
     assert world.pod("a").deleting
     world.edit(world.pod("a"), hold=hold)
     assert sorted(world.after(60)) == ["a", "b"]
-
-
-def test_pods_of_a_group_of_mode_single_go_one_by_one() -> None:
-    world = gentle(group(SINGLE), *using("a", "b", pod_group="ring"), rule())
-    assert world.settled() == ["a"]
 
 
 def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
