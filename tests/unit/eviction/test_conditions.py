@@ -36,37 +36,22 @@ END = "This information will not be updated again. Recreate the DeviceTaintRule 
 OVERALL = {"overall": ["ml/y", "ml/x"]}
 
 
+ONE_POD, TWO_PODS = "1 pod needs to be evicted in 1 namespace.", "2 pods need to be evicted in 1 namespace."
+OTHER = "Eviction only happens for the NoExecute effect."
+SINCE = "evicted since starting the controller."
+
+
 @pytest.mark.parametrize(
     ("effect", "pending", "namespaces", "evicted", "expected"),
     [
         ("NoExecute", 0, 0, 0, ("False", "NotStarted", "")),
-        ("NoExecute", 1, 1, 0, ("True", "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace.")),
-        ("NoExecute", 2, 1, 0, ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")),
+        ("NoExecute", 1, 1, 0, ("True", "PodsPendingEviction", ONE_POD)),
+        ("NoExecute", 2, 1, 0, ("True", "PodsPendingEviction", TWO_PODS)),
         ("NoExecute", 3, 2, 0, ("True", "PodsPendingEviction", "3 pods need to be evicted in 2 different namespaces.")),
-        (
-            "NoExecute",
-            1,
-            1,
-            1,
-            (
-                "True",
-                "PodsPendingEviction",
-                "1 pod needs to be evicted in 1 namespace. 1 pod evicted since starting the controller.",
-            ),
-        ),
-        ("NoExecute", 0, 0, 1000, ("False", "Completed", "1000 pods evicted since starting the controller.")),
-        ("NoSchedule", 5, 5, 0, ("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")),
-        (
-            "NoSchedule",
-            0,
-            0,
-            2,
-            (
-                "False",
-                "OtherEffect",
-                "Eviction only happens for the NoExecute effect. 2 pods evicted since starting the controller.",
-            ),
-        ),
+        ("NoExecute", 1, 1, 1, ("True", "PodsPendingEviction", f"{ONE_POD} 1 pod {SINCE}")),
+        ("NoExecute", 0, 0, 1000, ("False", "Completed", f"1000 pods {SINCE}")),
+        ("NoSchedule", 5, 5, 0, ("False", "OtherEffect", OTHER)),
+        ("NoSchedule", 0, 0, 2, ("False", "OtherEffect", f"{OTHER} 2 pods {SINCE}")),
     ],
 )
 def test_in_tree_condition(
@@ -77,32 +62,32 @@ def test_in_tree_condition(
 
 
 @pytest.mark.parametrize(
-    ("forecast", "expected"),
+    ("forecast", "published", "allocated", "pods", "namespaces"),
     [
         (
-            ImpactForecast(0, 0, 0, 0),
-            (
-                "0 published devices selected. 0 allocated devices selected. 0 pods would be evicted in "
-                "0 different namespaces"
-            ),
+            (0, 0, 0, 0),
+            "0 published devices",
+            "0 allocated devices",
+            "0 pods",
+            "0 different namespaces",
         ),
+        ((1, 1, 1, 1), "1 published device", "1 allocated device", "1 pod", "1 namespace"),
         (
-            ImpactForecast(1, 1, 1, 1),
-            "1 published device selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace",
-        ),
-        (
-            ImpactForecast(2, 3, 4, 5),
-            (
-                "2 published devices selected. 3 allocated devices selected. 4 pods would be evicted in "
-                "5 different namespaces"
-            ),
+            (2, 3, 4, 5),
+            "2 published devices",
+            "3 allocated devices",
+            "4 pods",
+            "5 different namespaces",
         ),
     ],
 )
-def test_in_tree_condition_of_effect_none(forecast: ImpactForecast, expected: str) -> None:
+def test_in_tree_condition_of_effect_none(
+    forecast: tuple[int, int, int, int], published: str, allocated: str, pods: str, namespaces: str
+) -> None:
     """E-40."""
-    told = f"{expected} if the effect was NoExecute. {END}"
-    assert in_tree_condition("None", 0, 0, 0, forecast) == ("False", "NoEffect", told)
+    devices = f"{published} selected. {allocated} selected."
+    told = f"{devices} {pods} would be evicted in {namespaces} if the effect was NoExecute. {END}"
+    assert in_tree_condition("None", 0, 0, 0, ImpactForecast(*forecast)) == ("False", "NoEffect", told)
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,6 @@ def test_two_weeks_without_use_and_three_days_in_a_slice_look_forgotten(early: t
     )
 
 
-def test_rule_that_selects_nothing_has_no_devices_and_of_one_that_cannot_be_judged_that_is_not_known() -> None:
-    unknown = rule("unknown", selector=DeviceSelector(unknown=(("all", "true"),)))
-    assert find_stale(held(rule("nothing", selector=None), unknown), {}, NOW).rules_without_devices == ("nothing",)
-
-
 def test_report_names_the_first_twenty_and_counts_all(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.OBSERVE, FREE)
     world.add(*[rule(f"rule-{number:02}", selector=DeviceSelector(device="gone")) for number in range(21)])

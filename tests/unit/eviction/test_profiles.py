@@ -23,29 +23,17 @@ from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch, Po
 LOW = EvictionProfile(priority_at_most=10)
 WEB = EvictionProfile(namespaces=NamespaceMatch(names=("web",)))
 BIG = EvictionProfile(device_classes=("big*",))
+ML = EvictionProfile(namespaces=NamespaceMatch(names=("ml",)))
 REST = EvictionProfile()
-
-
-@pytest.mark.parametrize("first", [LOW, WEB, BIG], ids=["priority", "namespace", "class"])
-@pytest.mark.parametrize(
-    ("second", "given", "classes"),
-    [
-        pytest.param(EvictionProfile(priority_at_most=1000), pod(priority=1000), (), id="priority"),
-        pytest.param(EvictionProfile(namespaces=NamespaceMatch(names=("ml",))), pod(priority=11), (), id="namespace"),
-        pytest.param(EvictionProfile(device_classes=("small",)), pod(priority=11), ("small",), id="class"),
-    ],
-)
-def test_profile_that_does_not_match_is_passed_over_and_the_next_one_looked_at(
-    first: EvictionProfile, second: EvictionProfile, given: Pod, classes: tuple[str, ...]
-) -> None:
-    assert Profiles((first, second, REST)).of(given, None, classes).position == 1
 
 
 @pytest.mark.parametrize(
     ("given", "classes", "position"),
     [
         (pod(priority=10), (), 0),
+        (pod(priority=11, namespace="other"), (), 4),
         (pod(priority=11), (), 3),
+        (pod(priority=11), ("small",), 3),
         (pod(priority=11, namespace="web"), (), 1),
         (pod(priority=11), ("big-gpu",), 2),
         (pod(priority=11), ("small", "big-gpu"), 2),
@@ -53,8 +41,9 @@ def test_profile_that_does_not_match_is_passed_over_and_the_next_one_looked_at(
     ],
 )
 def test_first_profile_that_matches_applies(given: Pod, classes: tuple[str, ...], position: int) -> None:
-    found = Profiles((LOW, WEB, BIG, REST)).of(given, None, classes)
-    assert (found.position, found.settings) == (position, (LOW, WEB, BIG, REST)[position])
+    profiles = (LOW, WEB, BIG, ML, REST)
+    found = Profiles(profiles).of(given, None, classes)
+    assert (found.position, found.settings) == (position, profiles[position])
 
 
 def test_last_profile_matches_every_pod() -> None:
@@ -139,12 +128,6 @@ def pods(*profiles: EvictionProfile, labels: dict[str, str] | None = None) -> Pr
 )
 def test_gang_is_that_of_the_profile(profile: EvictionProfile, gang: Gang | None) -> None:
     assert pods(profile).gang_of(IN_A_JOB) == gang
-
-
-def test_first_profile_that_matches_counts() -> None:
-    other = EvictionProfile(namespaces=NamespaceMatch(names=("web",)))
-    assert pods(BY_OWNER, EvictionProfile()).gang_of(IN_A_JOB) == JOB
-    assert pods(other, BY_OWNER).gang_of(IN_A_JOB) == JOB
 
 
 @pytest.mark.parametrize(("labels", "gang"), [(None, None), ({"tier": "batch"}, JOB), ({"tier": "web"}, None)])

@@ -90,24 +90,22 @@ def test_rule_that_is_being_deleted_keeps_it() -> None:
     assert released(world)[:2] == ("True", "Released")
 
 
-def test_selector_that_cannot_be_judged_is_unknown() -> None:
-    for selector in (DeviceSelector(unknown=(("all", "true"),)), DeviceSelector(device_class_name="gpu")):
-        world = world_of(closing(selector=selector))
-        world.advance(20)
-        assert released(world)[:2] == ("Unknown", "SelectorNotJudged")
+NONE_PUBLISHED = "no allocation holds a selected device, but none is published either: check the selector"
 
 
-def test_missing_selector_means_every_device() -> None:
-    world = world_of(closing(selector=None), claim("other", devices=("any",), pool="elsewhere"))
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        pytest.param(DeviceSelector(unknown=(("all", "true"),)), ("Unknown", "SelectorNotJudged"), id="unknown field"),
+        pytest.param(DeviceSelector(device_class_name="gpu"), ("Unknown", "SelectorNotJudged"), id="class"),
+        pytest.param(None, ("False", "InUse"), id="none, which means every device"),
+        pytest.param(DeviceSelector(DRIVER, "typo"), ("True", "NoDevices", NONE_PUBLISHED), id="none published"),
+    ],
+)
+def test_selector_decides_which_devices_count(selector: DeviceSelector | None, expected: tuple[str, ...]) -> None:
+    world = world_of(closing(selector=selector), claim("other", devices=("any",), pool="elsewhere"))
     world.advance(20)
-    assert released(world)[:2] == ("False", "InUse")
-
-
-def test_selector_of_no_published_device_says_so() -> None:
-    world = world_of(closing(selector=DeviceSelector(DRIVER, "typo")))
-    world.advance(20)
-    message = "no allocation holds a selected device, but none is published either: check the selector"
-    assert released(world) == ("True", "NoDevices", message)
+    assert released(world)[: len(expected)] == expected
 
 
 def test_devices_that_are_published_later_are_noticed() -> None:
@@ -462,16 +460,17 @@ def test_short_doubt_changes_nothing_and_a_long_one_ends_what_was_true() -> None
     assert released(world)[0] == "True"
 
 
-def test_withdrawal_that_fails_is_tried_again() -> None:
+@pytest.mark.parametrize("trusted", [True, False])
+def test_withdrawal_that_fails_is_tried_again(*, trusted: bool) -> None:
     world = world_of(closing())
     world.advance(20)
-    world.trusted = False
+    world.trusted = trusted
     world.cluster.condition_error = "500"
     world.add(claim("x"))
-    world.advance(5)
+    world.advance(1)
     assert released(world)[0] == "True"
     world.cluster.condition_error = ""
-    world.advance(1.1)
+    world.advance(2)
     assert released(world)[:2] == ("False", "InUse")
     assert statuses(world) == ["Waiting", "Released", "InUse"]
 
@@ -483,17 +482,6 @@ def test_process_without_the_lease_withdraws_nothing() -> None:
     world.add(claim("x"))
     world.advance(100)
     assert statuses(world) == ["Waiting", "Released"]
-
-
-def test_failed_write_is_tried_again_soon() -> None:
-    world = world_of(closing())
-    world.advance(20)
-    world.cluster.condition_error = "500"
-    world.add(claim("x"))
-    world.advance(1)
-    world.cluster.condition_error = ""
-    world.advance(2)
-    assert released(world)[0] == "False"
 
 
 def test_doubt_of_half_a_minute_ends_what_was_true() -> None:

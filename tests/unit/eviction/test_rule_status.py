@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -26,8 +27,8 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
 
-def asking(**fields: object) -> DeviceTaintRule:
-    return rule(effect="NoSchedule", evict=True, **fields)  # type: ignore[arg-type]
+def asking(**fields: Any) -> DeviceTaintRule:
+    return rule(effect="NoSchedule", evict=True, **fields)
 
 
 def written(world: World, kind: str) -> list[tuple[str, str]]:
@@ -67,14 +68,6 @@ def test_in_tree_condition_of_effect_none_tells_what_would_be_and_tells_it_once(
     world.advance(30)
     assert len(written(world, IN_TREE)) == 1
     assert world.evicted == []
-
-
-def test_in_tree_condition_of_other_effects() -> None:
-    """E-41."""
-    world = evicting(rule(effect="NoSchedule"), base=BLUNT)
-    world.settle()
-    told = ("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")
-    assert world.condition("rule", IN_TREE) == told
 
 
 def test_in_tree_condition_is_written_in_no_other_mode() -> None:
@@ -193,18 +186,24 @@ def test_observe_writes_what_would_be_and_evicts_nobody() -> None:
     assert world.told("EvictionScheduled") == ["pod"]
 
 
-def test_selector_that_cannot_be_judged_is_said() -> None:
-    world = evicting(claim(), pod(), rule(selector=DeviceSelector(unknown=(("all", "true"),))), base=BLUNT)
-    world.settle()
-    assert world.condition("rule")[:2] == ("False", "Stopped")
-    assert "cannot be judged" in world.condition("rule")[2]
-
-
-def test_rule_that_asks_with_the_wrong_effect_is_told() -> None:
-    world = delegated(claim(), pod(), rule(effect="None", evict=True))
-    world.advance(20)
-    assert world.condition("rule")[:2] == ("False", "Stopped")
-    assert world.evicted == []
+@pytest.mark.parametrize(
+    ("mode", "fields", "words"),
+    [
+        pytest.param(
+            Mode.REPLACEMENT,
+            {"selector": DeviceSelector(unknown=(("all", "true"),))},
+            "cannot be judged",
+            id="selector",
+        ),
+        pytest.param(Mode.DELEGATED, {"effect": "None", "evict": True}, "", id="effect of a rule that asks"),
+    ],
+)
+def test_rule_that_cannot_act_says_so(mode: Mode, fields: dict[str, Any], words: str) -> None:
+    world = evicting(claim(), pod(), rule(**fields), mode=mode)
+    assert world.after(20) == []
+    status, reason, message = world.condition("rule")
+    assert (status, reason) == ("False", "Stopped")
+    assert words in message
 
 
 def test_rule_that_does_not_ask_any_more_is_told() -> None:
@@ -285,9 +284,11 @@ def test_progress_survives_a_restart() -> None:
     assert world.condition("rule", IN_TREE)[2] == "1 pod evicted since starting the controller."
 
 
-def test_completed_stays_completed_over_a_restart() -> None:
-    before = Condition(EVICTION, "False", "Completed", "7 pods evicted", 1, NOW - timedelta(hours=1))
-    counted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW - timedelta(hours=1))
+@pytest.mark.parametrize(("reason", "number"), [("Completed", 7), ("NothingToDo", 0)])
+def test_rule_that_is_done_stays_so_over_a_restart(reason: str, number: int) -> None:
+    """A rule of effect NoExecute need not announce what it has not done."""
+    before = Condition(EVICTION, "False", reason, f"{number} pods evicted", 1, NOW - timedelta(hours=1))
+    counted = Condition(EVICTED_PODS, "True", "PodsEvicted", str(number), 1, NOW - timedelta(hours=1))
     world = evicting(rule(conditions=(before, counted)), base=BLUNT)
     world.advance(20)
     assert written(world, EVICTION) == []
@@ -303,14 +304,6 @@ def test_completed_stays_completed_where_its_count_is_not_known(generation: int,
     world = evicting(rule(conditions=(before,), generation=generation), base=BLUNT)
     world.advance(20)
     assert world.condition("rule") == ("False", reason, "0 pods evicted")
-
-
-def test_nothing_to_do_stays_so_over_a_restart() -> None:
-    """A rule of effect NoExecute need not announce what it has not done."""
-    before = Condition(EVICTION, "False", "NothingToDo", "0 pods evicted", 1, NOW - timedelta(hours=1))
-    world = evicting(rule(conditions=(before,)), base=BLUNT)
-    world.advance(20)
-    assert written(world, EVICTION) == []
 
 
 @pytest.mark.parametrize(
@@ -336,15 +329,10 @@ def test_new_leader_waits_for_allocations_unless_it_was_reported_that_there_is_n
 LATER = NOW + timedelta(hours=1)
 
 
-def announced(world: World) -> list[str]:
-    """Reasons of the condition about the eviction, in the order of writing."""
-    return [reason for _, kind, reason, _ in world.cluster.writes if kind == EVICTION]
-
-
 def shows(status: str, reason: str, *, generation: int = 1, uid: str = "") -> DeviceTaintRule:
     """A rule that asks for eviction, with this condition."""
     known = Condition(EVICTION, status, reason, "", generation, NOW)
-    return rule(effect="NoSchedule", evict=True, conditions=(known,), uid=uid)
+    return asking(conditions=(known,), uid=uid)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +389,7 @@ def test_eviction_begins_once_a_new_condition_announces_it(reason: str) -> None:
     known = Condition(EVICTION, "False", reason, "0 pods evicted", 1, NOW - timedelta(days=30))
     world = delegated(claim("pod"), pod("pod"))
     world.clock.wall = LATER
-    world.add(rule(effect="NoSchedule", evict=True, added=known.last_transition_time, conditions=(known,)))
+    world.add(asking(added=known.last_transition_time, conditions=(known,)))
     world.advance(1)
     assert world.cluster.writes[0][2] == "Waiting"
     assert world.inventory.rules["rule"].conditions[0].last_transition_time == LATER
@@ -409,9 +397,9 @@ def test_eviction_begins_once_a_new_condition_announces_it(reason: str) -> None:
 
 
 def test_pod_that_comes_when_there_was_nothing_to_do_is_evicted() -> None:
-    world = delegated(rule(effect="NoSchedule", evict=True))
+    world = delegated(asking())
     world.advance(60)
-    assert announced(world) == ["Waiting", "NothingToDo"]
+    assert [reason for reason, _ in written(world, EVICTION)] == ["Waiting", "NothingToDo"]
     world.add(claim("pod"), pod("pod"))
     assert world.after(1) == ["pod"]
 
@@ -419,7 +407,7 @@ def test_pod_that_comes_when_there_was_nothing_to_do_is_evicted() -> None:
 def test_rule_that_asks_again_is_announced_again() -> None:
     """Annotations do not move the generation, and /mutate may not be installed."""
     world = World(Mode.DELEGATED, FREE)
-    asks = rule(effect="NoSchedule", evict=True)
+    asks = asking()
     world.add(asks)
     world.advance(60)
     for given in ({}, asks.meta.annotations):
@@ -435,7 +423,7 @@ def test_rule_that_asks_again_is_announced_again() -> None:
 def test_rule_that_was_stopped_is_announced_before_it_goes_on() -> None:
     most = [0]
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: Ceiling(most[0], None, confirmed=False))
-    world.add(claim("pod"), pod("pod"), rule(effect="NoSchedule", evict=True))
+    world.add(claim("pod"), pod("pod"), asking())
     assert world.after(30) == []
     assert world.condition("rule")[:2] == ("False", "Stopped")
     most[0] = 1
@@ -448,6 +436,6 @@ def test_rule_that_was_stopped_is_announced_before_it_goes_on() -> None:
 
 def test_rule_that_stays_stopped_is_not_written_again() -> None:
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: Ceiling(0, None, confirmed=False))
-    world.add(claim("pod"), pod("pod"), rule(effect="NoSchedule", evict=True))
+    world.add(claim("pod"), pod("pod"), asking())
     world.advance(300)
-    assert announced(world) == ["Waiting", "Stopped"]
+    assert [reason for reason, _ in written(world, EVICTION)] == ["Waiting", "Stopped"]

@@ -330,12 +330,6 @@ def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
     assert world.told("EvictionHeld").count("pod") == 2
 
 
-def test_hold_that_ends_within_the_hour_ends_in_time() -> None:
-    world = evicting(claim("pod"), pod("pod", hold="debugging"), rule(), max_hold_seconds=100)
-    assert world.after(99) == []
-    assert world.after(2) == ["pod"]
-
-
 def test_event_about_what_only_happens_once_is_not_renewed() -> None:
     world = evicting(claim("pod", tolerates(4 * 3600)), pod("pod"), rule())
     world.advance(3 * 3600)
