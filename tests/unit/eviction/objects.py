@@ -90,6 +90,17 @@ def using(
     return [each for pair in made for each in pair]
 
 
+def users(*names: str) -> tuple[Consumer, ...]:
+    """Pods of these names, for which a claim is reserved."""
+    return tuple([Consumer("", "pods", name, f"uid-{name}") for name in names])
+
+
+def sharers(*names: str, make: Callable[..., Pod] = pod) -> list[ResourceClaim | Pod]:
+    """A claim, and the pods that use it."""
+    shared = (PodClaim("shared-claim"),)
+    return [claim("shared", owner="", consumers=users(*names)), *[make(name, claims=shared) for name in names]]
+
+
 def crowd(count: int, **fields: Any) -> list[ResourceClaim | Pod]:
     """So many pods with a device each; the devices are named after them."""
     return using(*[f"pod-{number:03}" for number in range(count)], on="{}", **fields)

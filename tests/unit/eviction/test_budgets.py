@@ -10,17 +10,15 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
-from tests.unit.eviction.world import BLOCKED, FREE, Budget, FakeCluster, World, evicting
+from tests.unit.eviction.world import BLOCKED, EVICTED, FAILED, FREE, Budget, FakeCluster, World, evicting
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import Going, Unit
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, PodRef
 from webhook.eviction.upkeep import Attempt
 from webhook.flowcontrol.loop import Throttle
 from webhook.policy.model import EvictionProfile
 
-EVICTED = EvictionOutcome(EvictionResult.EVICTED)
-FAILED = EvictionOutcome(EvictionResult.FAILED)
 PENDING = BLOCKED._replace(budget_pending=True)
 SHORT = BLOCKED._replace(short=True)
 WEB = (("app", "web"),)

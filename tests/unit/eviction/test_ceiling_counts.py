@@ -9,12 +9,12 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.objects import claim, pod, rule, using
 from tests.unit.eviction.slow import UNSURE
-from tests.unit.eviction.world import FakeCluster, World, evicting
+from tests.unit.eviction.world import EVICTED, FakeCluster, World, evicting
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
-from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import Ceiling, EvictionOutcome, PodRef
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
 
@@ -166,7 +166,7 @@ class Untrue(FakeCluster):
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002
         self.requests.append(("evict", str(pod), self.world.clock.passed()))
-        return EvictionOutcome(EvictionResult.EVICTED)
+        return EVICTED
 
 
 def test_pod_that_stands_undeleted_counts_once_however_often_it_is_evicted() -> None:
@@ -205,9 +205,7 @@ def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_a
     def world_with(*names: str) -> World:
         world = evicting(ceiling_of=lambda _: Ceiling(50, None, confirmed=False))
         for name in names:
-            for number in range(45):
-                pod_name = f"{name}-{number}"
-                world.add(claim(pod_name, devices=(f"gpu-{number}",), pool=name), pod(pod_name))
+            world.add(*using(*[f"{name}-{number}" for number in range(45)], on="{}", pool=name))
         return world
 
     first = world_with("node-1", "node-2")

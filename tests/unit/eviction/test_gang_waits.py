@@ -11,17 +11,14 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates, using
 from tests.unit.eviction.test_progress import progress
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting
+from tests.unit.eviction.world import EVICTED, FAILED, FREE, Budget, FakeCluster, World, evicting
 from webhook.api.claims import ResourceClaim
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
-from webhook.eviction.pod_plan import StepReason, Wait
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
-from webhook.policy.model import EvictionWindow, LabelMatch, Pause
+from webhook.eviction.ports import EvictionOutcome, PodRef
+from webhook.policy.model import EvictionWindow, Pause
 
-FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HOUR = 3600.0
 WHY = "because of DeviceTaintRule rule"
 
@@ -145,64 +142,6 @@ def test_pod_that_is_due_before_the_others_waits_for_the_last_and_its_event_says
     assert sorted(world.after(20)) == ["a", "b", "c"]
 
 
-def test_pod_that_is_due_last_is_named_whatever_else_the_others_wait_for() -> None:
-    world = evicting(*gang("a", after=5), *gang("b", after=500), *gang("c", after=490, hold="x"))
-    world.change_policy(structs.replace(FREE, gang_window_seconds=1000.0))
-    world.add(rule())
-    world.advance(20)
-    assert "1 waiting for ml/b, which is not due yet" in said(world)[1]
-
-
-def wait_of(world: World, name: str) -> Wait | None:
-    """What a pod waits for by a plan of this moment."""
-    world.catch_up()
-    return world.worker._core.plan.waits.get(f"uid-{name}")
-
-
-def held(minutes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of a profile and of a pod that is on hold for so long."""
-    return {"max_hold_seconds": 60.0 * minutes}, {"hold": "x"}
-
-
-def completing(minutes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {"wait_for_completion_seconds": 60.0 * minutes}, {"completes": True}
-
-
-def windowed(minutes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {"windows": (EvictionWindow(f"{minutes} 12 * * *", HOUR),)}, {}
-
-
-@pytest.mark.parametrize(
-    ("b", "c", "expected"),
-    [
-        (held(5), completing(9), (9, "GANG", "ml/c", "COMPLETING")),
-        (held(9), completing(5), (9, "GANG", "ml/b", "HELD")),
-        (held(9), windowed(5), (9, "WINDOW", "ml/c", "WINDOW")),
-        (windowed(7), windowed(8), (8, "WINDOW", "ml/c", "WINDOW")),
-        (held(7), ({}, {}), (7, "GANG", "ml/b", "HELD")),
-    ],
-)
-def test_longest_wait_counts_and_windows_come_first(
-    b: tuple[dict[str, Any], dict[str, Any]],
-    c: tuple[dict[str, Any], dict[str, Any]],
-    expected: tuple[float, str, str, str],
-) -> None:
-    of_b, of_c = (LabelMatch((("name", name),)) for name in "bc")
-    profiles = structs.replace(FREE, pod_labels=of_b, **b[0]), structs.replace(FREE, pod_labels=of_c, **c[0])
-    world = World(Mode.REPLACEMENT, *profiles, FREE)
-    world.pause = Pause(NOW + timedelta(hours=1))
-    world.add(*gang("a"))
-    for name, (_, fields) in (("b", b), ("c", c)):
-        world.add(*gang(name, labels=(("name", name),), **fields))
-    world.add(rule())
-    found = wait_of(world, "a")
-    assert found is not None
-    assert found.until is not None
-    assert found.cause is not None
-    minutes = (found.until - NOW).total_seconds() / 60
-    assert (minutes, found.reason.name, found.other, found.cause.name) == expected
-
-
 def test_grace_of_the_profile_counts_in_the_event() -> None:
     world = evicting(claim("a"), pod("a"), rule(), grace_seconds=20.0)
     world.advance(1)
@@ -324,18 +263,14 @@ def test_unit_goes_once_the_last_of_its_pods_is_not_refused(refused: tuple[str, 
     assert sorted(world.after(11)) == ["a", "b", "c"]
 
 
-def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
-    world = evicting(*gang("a", "b", "c"), rule(), answers=[EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
-    assert world.after(5) == ["a", "b", "c"]
-    assert len({at for _, _, at in world.cluster.calls[1:]}) == 1
-
-
-def test_members_that_failed_at_the_same_time_wait_for_their_own_retry() -> None:
-    world = evicting(*gang("a", "b", "c"), rule(), answers=[EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
+def test_members_that_fail_after_others_went_wait_for_their_own_retry_and_go_together() -> None:
+    world = evicting(*gang("a", "b", "c"), rule(), answers=[EVICTED, FAILED, FAILED])
     world.settle()
     found = progress(world)
     assert (found.due, found.waiting_for) == (2, {})
     assert causes(world) == {"failed": 2}
+    assert world.after(5) == ["a", "b", "c"]
+    assert len({at for _, _, at in world.cluster.calls[1:]}) == 1
 
 
 @pytest.mark.parametrize(("seconds", "waits"), [(-0.001, True), (0.0, False)])
@@ -343,20 +278,5 @@ def test_unit_goes_at_the_very_time_of_its_retry(seconds: float, *, waits: bool)
     world = evicting(*gang("a", "b"), rule(), cluster=Refusing)
     world.advance(30)
     world._move(world.worker._core.ledger.failures["uid-a"].retry_at + seconds - world.clock.elapsed)
-    assert (wait_of(world, "b") is not None) is waits
-
-
-def test_hold_counts_although_the_time_to_try_the_unit_again_has_come() -> None:
-    world = evicting(*gang("a", hold="x"), *gang("b"), rule())
-    world.worker._core.ledger.failures["uid-a"] = Failure(1, retry_at=world.clock.seconds() - 1.0)
-    found = wait_of(world, "b")
-    assert found is not None
-    assert (found.reason, found.other, found.cause) == (StepReason.GANG, "ml/a", StepReason.HELD)
-
-
-def test_first_of_the_pods_that_are_due_last_is_named() -> None:
-    """They tolerate the taint in different ways that come to the same."""
-    world = evicting(*gang("a", after=10), *gang("b", after=50))
-    world.add(claim("c", tolerates(50), tolerates(60), devices=("gpu-c",)), pod("c", gang="train"), rule())
-    world.advance(20)
-    assert [other for other, _ in progress(world).waiting_for] == ["ml/b"]
+    world.catch_up()
+    assert ("uid-b" in world.worker._core.plan.waits) is waits

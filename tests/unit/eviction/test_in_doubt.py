@@ -10,17 +10,14 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
+from tests.unit.eviction.objects import claim, pod, rule, sharers
+from tests.unit.eviction.slow import UNSURE
 from tests.unit.eviction.world import BLUNT, FakeCluster, World, evicting
-from webhook.api.claims import Consumer
-from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import controller
-from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import Unit
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
-from webhook.policy.model import EvictionProfile, Pause
+from webhook.policy.model import Pause
 
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
@@ -136,18 +133,6 @@ def test_doubt_ends_with_the_next_clear_answer() -> None:
     assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
 
 
-def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_its_labels_change() -> None:
-    """Two requests at a time for one pod would end the process with the answer to the second."""
-    world = World(Mode.REPLACEMENT, EvictionProfile())
-    world.add(claim(), owned("pod"), rule())
-    take(world)
-    world.change(world.pod("pod"), owned("pod", labels=(("app", "web"),)))
-    world.add(rule("second", key="example.com/second"))
-    world.advance(0.1)
-    assert "uid-pod" not in world.worker._core.line
-    assert world.cluster.requests == []
-
-
 class Doubting(FakeCluster):
     """Every eviction fails, and brings the inventory into doubt."""
 
@@ -160,21 +145,10 @@ class Doubting(FakeCluster):
 
 
 def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() -> None:
-    world = evicting(cluster=Doubting, workers=1)
-    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
-    world.add(claim("shared", owner="", consumers=consumers))
-    world.add(*[pod(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
+    world = evicting(*sharers("a", "b"), rule(), cluster=Doubting, workers=1)
     asyncio.run(world.worker.evict(take(world)))
     assert len(world.cluster.requests) == 1
     assert not world.worker._core.ledger.rounds, "no round of evictions has begun"
-
-
-def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_taken_for_it() -> None:
-    world = evicting(cluster=SlowAnswers)
-    slow(world).before_answer = lambda: world.add(owned("one", uid="uid-namesake", claims=()))
-    world.add(claim("one"), owned("one"), rule())
-    assert world.settled() == ["one"]
-    assert (world.worker._core.ledger.granted, world.sample("pods_under_way")) == (set(), 0)
 
 
 def test_pod_that_turns_out_to_have_gone_takes_a_place_although_no_taint_hits_it() -> None:

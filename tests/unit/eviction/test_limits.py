@@ -12,17 +12,13 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, crowd, owned, pod, rule, taint, tolerates, using
 from tests.unit.eviction.slow import SlowAnswers, slow
-from tests.unit.eviction.world import FREE, World, evicting
+from tests.unit.eviction.world import FAILED, FREE, World, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import Progress
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch
-
-FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
-
 
 # --- places -------------------------------------------------------------------------------------
 
@@ -36,13 +32,6 @@ def test_pods_that_were_terminating_at_the_start_count_if_a_taint_evicts_them() 
     assert (world.evicted, world.sample("pods_under_way")) == ([], 1)
     world.remove(world.pod("going"))
     assert world.after(1) == ["waits"]
-
-
-@pytest.mark.parametrize(("gang", "evicted"), [("", []), ("train", ["waits"])], ids=["each its own", "one as a gang"])
-def test_pods_that_were_terminating_at_the_start_take_places(gang: str, evicted: list[str]) -> None:
-    world = evicting(rule(), overall=2)
-    world.add(*using(*"ab", deleting=True, gang=gang), claim("waits", devices=("gpu-1",)), pod("waits"))
-    assert world.settled() == evicted
 
 
 @pytest.mark.parametrize("grace", [None, 30])
@@ -81,15 +70,6 @@ def test_pod_that_gets_another_profile_waits_for_the_limits_of_that_one_alone(li
     else:
         world.edit(world.pod("b"), labels=())
     assert world.settled() == ["a", "b"]
-
-
-def test_pod_that_leaves_its_gang_waits_for_the_owner_of_another_one_no_longer() -> None:
-    world = evicting(per_owner_unavailable=1)
-    world.add(claim("a"), owned("a", by="full", gang="ring"), claim("b"), owned("b", by="other", gang="ring"))
-    world.add(owned("broken", by="full", ready=False), rule())
-    assert world.after(5) == []
-    world.edit(world.pod("a"), gang="", hold="later")
-    assert world.settled() == ["b"]
 
 
 def test_pod_that_gets_another_owner_waits_for_the_first_one_no_longer() -> None:

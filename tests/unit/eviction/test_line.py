@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import permutations
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.plan.taking import InLine, room_of
 from tests.unit.eviction.plan.test_gates import Here, crowd
 from tests.unit.eviction.world import FREE, World, evicting
@@ -24,11 +24,9 @@ from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import Unit, Wait
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, LimitKind
 from webhook.eviction.room import GATES, Room
 from webhook.policy.model import Pause
 
-FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HAIR = timedelta(microseconds=1)
 
 
@@ -69,57 +67,6 @@ def test_each_part_of_the_order_outweighs_those_behind_it(
     world.pause = None
     world.change_policy(structs.replace(profile, overall=1))
     assert world.evicted == [first["name"], second["name"]]
-
-
-def test_pod_that_was_refused_goes_after_those_that_were_not() -> None:
-    world = evicting(*using(*"abc"), rule(), answers=[FAILED])
-    assert world.after(1) == ["b", "c", "a"]
-
-
-def test_pod_behind_one_that_is_kept_back_goes_before_those_of_other_rates() -> None:
-    world = evicting(owned("broken", ready=False), per_owner_unavailable=1)
-    for name, device in (("a1", "a"), ("a2", "a"), ("b3", "b"), ("c4", "c")):
-        world.add(claim(name, devices=(f"gpu-{device}",)), owned(name) if name == "a1" else pod(name))
-    world.add(*[rule(each, selector=DeviceSelector(device=f"gpu-{each}")) for each in "cba"])
-    assert world.settled() == ["a2", "b3", "c4"]
-
-
-def test_pod_that_is_taken_is_in_line_no_longer() -> None:
-    world = evicting(claim("a"), pod("a"), claim("b"), pod("b"), rule(), overall=1)
-    world.catch_up()
-    assert world.worker.take() is not None
-    line = world.worker._core.line
-    assert ("uid-a" in line, "uid-b" in line, len(line)) == (False, True, 1)
-    assert world.worker.take() is None
-    waits = dict(line.pods())
-    assert {uid: wait and wait.limit and wait.limit.kind for uid, wait in waits.items()} == {"uid-b": LimitKind.OVERALL}
-    world.catch_up()
-    assert "uid-a" not in world.worker._core.line
-
-
-# --- room that becomes free ---------------------------------------------------------------------
-
-
-MEANWHILE: dict[str, Callable[[World], None]] = {
-    "its claim goes": lambda world: world.remove(world.inventory.claims["ml/a-claim"]),
-    "it is held": lambda world: world.edit(world.pod("a"), hold="later"),
-    "it goes": lambda world: world.remove(world.pod("a")),
-    "its owner has no room": lambda world: world.add(owned("broken", ready=False)),
-}
-
-
-@pytest.mark.parametrize("what", ["nothing", *MEANWHILE])
-def test_room_goes_to_the_first_that_needs_it_and_may_go(what: str) -> None:
-    world = evicting(overall=1, per_owner_unavailable=1, lingering=True)
-    world.add(claim("0"), pod("0"), claim("a"), owned("a"), claim("b"), pod("b"), rule())
-    assert world.settled() == ["0"]
-    if what in MEANWHILE:
-        MEANWHILE[what](world)
-    assert world.settled() == ["0"]
-    order = ["0", "b"] if what in MEANWHILE else ["0", "a", "b"]
-    for number, name in enumerate(order):
-        assert world.settled() == order[: number + 1]
-        world.remove(world.pod(name))
 
 
 # --- how long nothing can go --------------------------------------------------------------------

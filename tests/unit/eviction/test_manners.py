@@ -12,18 +12,14 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, slice_of, taint, tolerates, using
-from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, Budget, World, delegated, evicting
+from tests.unit.eviction.world import BLUNT, FAILED, FREE, GONE, NO_BREAKER, Budget, World, delegated, evicting
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector, DeviceTaintRule
 from webhook.eviction.events import disruption_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.policy.model import EvictionProfile
-
-GENTLE = EvictionProfile(rate=10_000, burst=100_000)
-BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
-FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
+from webhook.policy.model import EvictionProfile, LabelMatch
 
 
 def times(world: World) -> list[float]:
@@ -130,7 +126,7 @@ def test_grace_period_is_the_profiles() -> None:
 
     async def evict(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
         asked.append(grace_period_seconds)
-        return EvictionOutcome(EvictionResult.GONE)
+        return GONE
 
     world.cluster.evict = evict  # type: ignore[method-assign]
     world.add(claim(), pod(), rule())
@@ -142,14 +138,14 @@ def test_grace_period_is_the_profiles() -> None:
 
 
 def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
-    world = evicting()
-    world.add(claim("agent"), owned("agent", kind="DaemonSet"), claim("static"), pod("static", mirror=True), rule())
+    """As are pods that a profile skips."""
+    of_databases = structs.replace(FREE, pod_labels=LabelMatch((("app", "db"),)), skips=True)
+    world = World(Mode.REPLACEMENT, of_databases, FREE)
+    world.add(claim("agent"), owned("agent", kind="DaemonSet"), claim("static"), pod("static", mirror=True))
+    world.add(claim("db"), pod("db", labels=(("app", "db"),)), rule())
     assert world.after(20) == []
-    assert world.condition("rule") == (
-        "False",
-        "NothingToDo",
-        "0 pods evicted; 2 skipped (pods of DaemonSets, mirror pods, action: skip)",
-    )
+    told = "0 pods evicted; 3 skipped (pods of DaemonSets, mirror pods, action: skip)"
+    assert world.condition("rule") == ("False", "NothingToDo", told)
 
 
 # --- budgets and failures -----------------------------------------------------------------------
@@ -170,7 +166,7 @@ def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so(*, deletes: b
     ("answers", "evicted", "message"),
     [
         pytest.param([FAILED] * 2, ["pod"], "1 pod evicted since starting the controller.", id="one that failed, once"),
-        pytest.param([EvictionOutcome(EvictionResult.GONE)], [], "", id="one that was gone, not at all"),
+        pytest.param([GONE], [], "", id="one that was gone, not at all"),
     ],
 )
 def test_evictions_are_counted_and_told(answers: list[EvictionOutcome], evicted: list[str], message: str) -> None:
@@ -256,7 +252,7 @@ def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
 @pytest.mark.parametrize("asked", [0.0, 60.0])
 def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked: float) -> None:
     """Whatever the server asks for."""
-    world = evicting(claim(), pod(), rule(), answers=[EvictionOutcome(EvictionResult.FAILED, "500", asked)] * 100)
+    world = evicting(claim(), pod(), rule(), answers=[FAILED._replace(retry_after_seconds=asked)] * 100)
     world.advance(60)
     times = [seconds for _, _, seconds in world.cluster.requests]
     assert times[-1] - times[-2] == pytest.approx(10.0, abs=0.01)

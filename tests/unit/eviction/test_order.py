@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates, users
 from tests.unit.eviction.world import World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
@@ -27,7 +27,6 @@ Change = tuple["InventoryObject | None", "InventoryObject | None"]
 HOUR = 3600
 TAINTED = {"gpu-0": (taint(),)}
 CLEAN = slice_of({"gpu-0": ()})
-ITSELF = Consumer("", "pods", "pod", "uid-pod")
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "group", "uid-group")
 
 
@@ -82,7 +81,7 @@ OF_GROUP = claim(consumers=(GROUP,), owner="uid-group", group="group")
 POD_GROUP = PodGroup(ObjectMeta("group", namespace="ml", uid="uid-group"), SINGLE)
 LATER = rule("later", key="example.com/other", added=NOW + timedelta(seconds=60))
 TWO_CLAIMS = pod(claims=(PodClaim("pod-claim", generated=True), PodClaim("second-claim")))
-OF_BOTH = claim(consumers=tuple([Consumer("", "pods", name, f"uid-{name}") for name in ("pod", "more")]))
+OF_BOTH = claim(consumers=users("pod", "more"))
 UNKNOWN = DeviceSelector(driver=DRIVER, unknown=(("all", "true"),))
 CLASS = DeviceSelector(driver=DRIVER, device_class_name="gpu")
 END_OF_CALENDAR = (datetime.max.replace(tzinfo=NOW.tzinfo, microsecond=0) - NOW).total_seconds()
@@ -111,7 +110,7 @@ CASES = {
     "taint without a time": come(claim(), pod(), rule(added=None)),  # E-12
     "two rules, the earliest time": hit(claim("pod", tolerates(HOUR)), pod(), LATER, pod=60),  # E-11
     "two claims, the earliest time": hit(  # E-20
-        claim("pod", tolerates(HOUR)), claim("second", tolerates(60), consumers=(ITSELF,)), TWO_CLAIMS, pod=60
+        claim("pod", tolerates(HOUR)), claim("second", tolerates(60), consumers=users("pod")), TWO_CLAIMS, pod=60
     ),
     "two pods of one claim": hit(OF_BOTH, NAMED, pod("more", claims=NAMED.claims), pod=0, more=0),
     "pod without a node": hit(claim(), pod(node_name="")),  # E-15

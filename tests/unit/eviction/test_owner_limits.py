@@ -7,14 +7,10 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.test_units import JOB_SET
-from tests.unit.eviction.world import BLUNT, FREE, Budget, World, evicting, gentle
-from webhook.api.claims import Consumer
+from tests.unit.eviction.world import FAILED, FREE, Budget, World, evicting, gentle
 from webhook.api.decode import Reader
-from webhook.api.meta import ObjectMeta
-from webhook.api.pods import ALL, SINGLE, PodClaim, PodGroup, decode_owner
+from webhook.api.pods import decode_owner
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
 
 ONE = structs.replace(FREE, per_owner_unavailable=1)
 ON_GPU_0 = rule(selector=DeviceSelector(device="gpu-0"))
@@ -71,40 +67,12 @@ def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
     assert sizes == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (1, 1)], [(0, 0), (0, 0)]]
 
 
-def test_pod_that_goes_leaves_the_others_of_its_owner() -> None:
-    world = evicting(*[owned(name) for name in "abc"], base=BLUNT)
-    found = [places(world)]
-    for name in "abc":
-        world.remove(world.pod(name))
-        found.append(places(world))
-    assert found == [(3, 0), (2, 0), (1, 0), (0, 0)]
-
-
-def test_pods_that_are_evicted_together_keep_their_one_place_when_one_of_them_joins_a_gang() -> None:
-    world = evicting(base=ONE, lingering=True)
-    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
-    world.add(claim("shared", owner="", consumers=consumers))
-    world.add(*[owned(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
-    world.settle()
-    assert (sorted(world.evicted), places(world)) == (["a", "b"], (2, 1))
-    world.edit(world.pod("a"), gang="ring")
-    assert places(world) == (2, 1)
-
-
-def test_pod_that_is_missing_by_itself_is_missing_in_its_gang_once_it_joins_one() -> None:
-    world = evicting(owned("b", gang="ring"), owned("a", ready=False), owned("c", ready=False), base=BLUNT)
-    assert places(world) == (3, 2)
-    for name in "ac":
-        world.edit(world.pod(name), gang="ring")
-    assert places(world) == (1, 1)
-
-
 # --- who is missing -----------------------------------------------------------------------------
 
 
 def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
     world = evicting(claim("a"), owned("a"), claim("b"), owned("b"), base=ONE)
-    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    world.cluster.answers.append(FAILED)
     world.add(rule())
     world.settle()
     assert [name for _, name, _ in world.cluster.requests] == ["ml/a", "ml/b"]
@@ -118,16 +86,6 @@ def test_sibling_that_a_person_deletes_is_missing_although_it_is_still_ready() -
     assert world.settled() == []
     world.remove(world.pod("a"))
     assert world.settled() == ["b"]
-
-
-def test_gang_waits_for_the_owner_of_any_of_its_pods() -> None:
-    """The first of them has no owner."""
-    world = World(Mode.REPLACEMENT, ONE)
-    broken = owned("broken", ready=False)
-    world.add(claim("a"), pod("a", gang="train"), claim("b"), owned("b", gang="train"), broken, rule())
-    assert world.settled() == []
-    world.edit(broken, ready=True)
-    assert sorted(world.settled()) == ["a", "b"]
 
 
 # --- how long a place counts as empty, and which owners exempt a pod ------------------------------
@@ -178,21 +136,6 @@ def test_only_the_controller_of_a_daemon_set_of_apps_exempts(changes: dict[str, 
     owner = decode_owner(Reader({"metadata": {"ownerReferences": [{**reference, **changes}]}}, []))
     world = evicting(claim("agent"), pod("agent", owner=owner), rule())
     assert len(world.after(20)) == evicted
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "evicted"), [(SINGLE, ALL, ["c"]), (ALL, SINGLE, []), (SINGLE, SINGLE, []), (ALL, ALL, ["c"])]
-)
-def test_places_follow_the_mode_of_a_group(before: str, after: str, evicted: list[str]) -> None:
-    """Two pods of a group that are not ready take one place of their owner, or two: two may be unavailable."""
-    world = evicting(per_owner_unavailable=2, lingering=True)
-    group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), before, None)
-    world.add(group, claim("c"), owned("c"), *using(*"ab", on="gpu-9", make=owned, pod_group="ring", phase="Pending"))
-    world.advance(30)
-    world.worker._core.room.owner("ml/uid-rs")  # they are counted, as by a look at any pod of this owner
-    world.edit(group, disruption_mode=after)
-    world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    assert world.after(3600) == evicted
 
 
 @pytest.mark.parametrize("labels", [(), ((JOB_SET, "js"),)], ids=["by uid", "by name"])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
-from tests.unit.eviction.objects import claim, crowd, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, crowd, pod, rule
 from tests.unit.eviction.world import FREE, World, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
@@ -62,25 +62,6 @@ def test_pause_is_over_at_its_end() -> None:
     assert world.deps.paused() is None
 
 
-@hurried
-async def test_taints_that_change_during_a_pause_count_as_they_are_at_its_end() -> None:
-    world = evicting(claim("pod", tolerates(15)), pod("pod"), clock=LoopClock())
-    async with at_work(world):
-        world.pause = Pause(world.clock.now() + timedelta(seconds=3600))
-        world.add(rule("first"))
-        await asyncio.sleep(20)
-        world.remove(rule("first"))
-        began = world.clock.now()
-        world.add(rule("second", added=began))
-        await asyncio.sleep(3)
-        world.pause = None
-        world.worker.replan_all()
-        await asyncio.sleep(11.5)
-        assert world.evicted == []
-        await asyncio.sleep(2)
-        assert world.evicted == ["pod"]
-
-
 def test_expired_rule_is_taken_back_during_a_pause() -> None:
     """That only ever spares pods."""
     world = World(Mode.DELEGATED, FREE)
@@ -113,14 +94,3 @@ def test_hold_on_a_namespace_lasts_at_most_its_time() -> None:
     world.add(claim(), pod(), rule())
     assert world.after(3599) == []
     assert world.after(2) == ["pod"]
-
-
-def test_hold_that_comes_while_a_pod_stands_in_line_is_honoured() -> None:
-    world = evicting(*crowd(2), rule(), rate=1, burst=1)
-    assert world.settled() == ["pod-000"]
-    world.holds["ml"] = "stop"
-    world.worker.requeue_waiting("ml")
-    assert world.after(10) == ["pod-000"]
-    del world.holds["ml"]
-    world.worker.requeue_waiting("ml")
-    assert world.after(2) == ["pod-000", "pod-001"]

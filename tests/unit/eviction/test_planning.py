@@ -15,8 +15,7 @@ from tests.unit.eviction.hurried import LoopClock, at_work, hurried, looped
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, tolerates, using
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
-from webhook.api.pods import Owner
-from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import Condition, DeviceTaintRule
 from webhook.eviction import affected, controller, plan
 from webhook.eviction.line import Line, Taking
 from webhook.eviction.modes import Mode
@@ -87,33 +86,6 @@ def test_many_pods_are_not_planned_in_one_go() -> None:
         assert steps > 5 or world.worker.take() is None
     assert steps >= 20
     assert len(world.planned) == len(world.worker._core.line) == MANY
-
-
-def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pods are looked at then, and not those of the claims alone."""
-    worlds = [World(Mode.OBSERVE), World(Mode.OBSERVE)]
-    for number in range(MANY):
-        using = claim(f"p{number}") if number % 3 else claim(f"p{number}", devices=())
-        for each in worlds:
-            each.add(using, pod(f"p{number}"))
-    worlds[0].add(rule())
-    monkeypatch.setattr(affected, "AT_ONCE_MOST", MANY)
-    worlds[1].add(rule())
-    for each in worlds:
-        each.catch_up()
-    assert worlds[0].planned == worlds[1].planned
-    assert len(worlds[0].planned) == MANY * 2 // 3
-
-
-def test_pod_that_goes_before_its_namespace_is_looked_at_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "AT_ONCE_MOST", -1)
-    world = evicting(claim("gone", devices=("clean",)), pod("gone"), claim("stays"), pod("stays"), mode=Mode.OBSERVE)
-    world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    world.catch_up()
-    world.worker.requeue_waiting("ml")
-    world.remove(world.pod("gone"))
-    world.catch_up()
-    assert list(due_of(world)) == ["stays"]
 
 
 class LateConditions(FakeCluster):
@@ -198,18 +170,6 @@ async def test_leader_that_stops_decides_what_is_left_and_says_it() -> None:
 
 
 # --- when ---------------------------------------------------------------------------------------
-
-
-def test_plan_has_the_pod_as_it_is_now() -> None:
-    world = World(Mode.OBSERVE)
-    before = pod("pod")
-    after = structs.replace(before, owner=Owner("Job", "job", "uid-job"), hold="not now")
-    world.add(claim("pod"), before, rule())
-    world.catch_up()
-    world.change(before, after)
-    world.catch_up()
-    [each] = world.worker._core.plan.going.values()
-    assert (each.pod, str(each.ref), each.key) == (after, "ml/pod", "ml/pod")
 
 
 CHANGES: dict[str, tuple[Callable[[World], None], bool]] = {

@@ -8,12 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
-from tests.unit.eviction.world import BLOCKED, FREE, World, evicting
-from webhook.api.claims import Consumer
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, users, using
+from tests.unit.eviction.world import BLOCKED, FAILED, FREE, World, evicting
 from webhook.api.pods import PodClaim
 from webhook.eviction.conditions import Progress
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.progress import WaitCause, WaitingPods, progress_of
 from webhook.policy.model import EvictionWindow, Pause
 
@@ -56,8 +54,7 @@ def test_pod_that_waits_for_its_budget_is_blocked(count: int) -> None:
 
 def reserve(world: World, *names: str) -> None:
     known = world.inventory.claims["ml/shared-claim"]
-    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in names])
-    world.edit(known, reserved_for=consumers)
+    world.edit(known, reserved_for=users(*names))
 
 
 def test_pods_that_come_back_to_a_device_are_counted_by_their_claim_and_owner() -> None:
@@ -151,7 +148,7 @@ def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None
 
 
 def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
-    world = evicting(grace_seconds=100.0, answers=[EvictionOutcome(EvictionResult.FAILED, "500")] * 100)
+    world = evicting(grace_seconds=100.0, answers=[FAILED] * 100)
     add(world, 0)
     world.add(rule())
     world.advance(130)
@@ -170,7 +167,7 @@ def test_pod_that_became_due_by_a_clock_that_was_set_back_has_no_age() -> None:
 
 
 def test_pod_that_failed_and_is_in_line_again_counts_for_what_it_waits_for_now() -> None:
-    world = evicting(overall=1, lingering=True, answers=[EvictionOutcome(EvictionResult.FAILED, "500")])
+    world = evicting(overall=1, lingering=True, answers=[FAILED])
     for number in range(2):
         add(world, number)
     world.add(rule())

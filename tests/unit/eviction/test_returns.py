@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, FakeCluster, World, delegated, evicting
+from tests.unit.eviction.objects import claim, owned, pod, rule, users
+from tests.unit.eviction.world import EVICTED, FAILED, FREE, FakeCluster, World, delegated, evicting
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
@@ -15,14 +15,12 @@ from webhook.api.rules import DeviceSelector
 from webhook.eviction.ceilings import Confirmed, ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, PodRef
 from webhook.inventory.impact import Taint, impact_of
 from webhook.policy.model import EvictionProfile, Policy
 
 SHARED = "ml/shared-claim"
 USING = (PodClaim("shared-claim"),)
-EVICTED = EvictionOutcome(EvictionResult.EVICTED)
-FAILED = EvictionOutcome(EvictionResult.FAILED, "internal error")
 
 
 class Rounds(World):
@@ -41,7 +39,7 @@ class Rounds(World):
 
     def reserve(self, name: str) -> None:
         known = self.inventory.claims[SHARED]
-        consumers = (*(known.reserved_for or ()), Consumer("", "pods", name, f"uid-{name}"))
+        consumers = (*(known.reserved_for or ()), *users(name))
         self.change(known, structs.replace(known, reserved_for=consumers))
 
     @property
@@ -167,7 +165,7 @@ def test_claim_that_is_gone_by_the_time_of_the_response_leaves_the_rounds_of_oth
         seen.append(world.counts)
 
     world.reserve("a")
-    world.add(claim("other", owner="", consumers=(Consumer("", "pods", "a", "uid-a"),)))
+    world.add(claim("other", owner="", consumers=users("a")))
     world.cluster.while_connecting.append(go)
     world.cluster.answers.append(FAILED)
     world.add(pod("a", claims=(PodClaim("shared-claim"), PodClaim("other-claim"))))
@@ -184,8 +182,7 @@ GROUP = Consumer("scheduling.k8s.io", "podgroups", "gang", "uid-gang")
 
 def shared(*pods: Pod) -> ResourceClaim:
     """One device, reserved for these pods."""
-    consumers = tuple(Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods)
-    return claim("shared", consumers=consumers)
+    return claim("shared", consumers=users(*[each.meta.name for each in pods]))
 
 
 def replica(number: int) -> Pod:

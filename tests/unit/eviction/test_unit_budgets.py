@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +13,6 @@ from tests.unit.eviction.objects import claim, pod, rule, using
 from tests.unit.eviction.test_units import JOB_SET, gang, group, sharing
 from tests.unit.eviction.world import FREE, NEVER, Budget, World, evicting, gentle
 from webhook.api.pods import DisruptionBudget, PodClaim
-from webhook.eviction.modes import Mode
-from webhook.eviction.ports import BudgetLimit
 
 
 def test_no_pod_goes_unless_the_budget_allows_all() -> None:
@@ -129,19 +128,6 @@ def test_single_pods_that_need_no_disruption_do_not_wait_for_each_other(healthy:
     assert world.sample("pods_waiting", why="blocked") == 13 - gone
 
 
-def test_pod_that_two_budgets_select_waits_for_both_unless_it_is_pending() -> None:
-    world = World(Mode.OBSERVE, FREE)
-    for name in ("pending", "unready"):
-        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, **STATES[name]))
-    for _ in range(2):
-        keeping(world, 0, always=True)
-    world.add(rule())
-    world.settle()
-    core = world.worker._core
-    limits = {each.key: core.room.needs(each) for each in core.plan.going.values()}
-    assert limits == {"ml/pending": None, "ml/unready": BudgetLimit("ml", ("0", "1"))}
-
-
 @pytest.mark.parametrize(("other", "gone"), [(0, []), (1, ["a", "b"])])
 def test_unit_needs_a_disruption_of_each_budget_that_guards_a_member(other: int, gone: list[str]) -> None:
     world = ring("annotation", "ready", "ready")
@@ -151,48 +137,56 @@ def test_unit_needs_a_disruption_of_each_budget_that_guards_a_member(other: int,
     assert sorted(world.after(30)) == gone
 
 
-def test_unit_waits_no_longer_for_a_member_that_ends() -> None:
-    world = ring("annotation", "ready", "ready")
-    keeping(world, 1)
-    world.add(rule())
-    assert world.settled() == []
-    world.edit(world.pod("a"), phase="Failed", ready=False)
-    assert world.settled() == ["b"]
-
-
-@pytest.mark.parametrize("kind", ["alone", "annotation", "claim"])
-def test_waiting_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
-    world = ring(kind, "ready", *(["unready"] if kind != "alone" else []))
-    keeping(world, 0, always=True)
-    world.add(rule())
-    assert world.settled() == []
-    failing = structs.replace(world.pod("a"), ready=False)
-    world.change(world.pod("a"), failing)
-    assert sorted(world.settled()) == (["a"] if kind == "alone" else ["a", "b"])
-
-
 def test_waiting_pods_go_at_once_that_their_budget_does_not_concern_any_more() -> None:
     """Also behind one that it does concern."""
     world = evicting()
     for name, fields in (("a", {}), ("b", UNREADY), ("c", UNREADY)):
         world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, **fields))
-    budget = keeping(world, 0, healthy=1, desired=2)
+    keeping(world, 0, healthy=1, desired=2)
     world.add(rule())
     assert world.settled() == []
-    budget.healthy = 2
-    world.worker.observe_budgets("ml", "0")
+    budget_is_met(world)
     assert sorted(world.settled()) == ["b", "c"]
+    one_is_unready(world)
+    assert sorted(world.settled()) == ["a", "b", "c"]
+
+
+def one_ends(world: World) -> None:
+    world.edit(world.pod("a"), phase="Failed", ready=False)
+
+
+def one_is_unready(world: World) -> None:
+    world.edit(world.pod("a"), ready=False)
+
+
+def budget_is_met(world: World) -> None:
+    world.budgets[0].healthy = 2
+    world.worker.observe_budgets("ml", "0")
 
 
 @pytest.mark.parametrize("kind", [*GANGS, "claim"])
-def test_waiting_unit_goes_at_once_when_its_budget_does_not_concern_a_member_any_more(kind: str) -> None:
-    world = ring(kind, "ready", "unready")
-    budget = keeping(world, 1, healthy=1, desired=2)
+@pytest.mark.parametrize(
+    ("states", "allowed", "budget", "change", "gone"),
+    [
+        (("ready", "ready"), 1, {}, one_ends, ["b"]),
+        (("ready", "unready"), 0, {"always": True}, one_is_unready, ["a", "b"]),
+        (("ready", "unready"), 1, {"healthy": 1, "desired": 2}, budget_is_met, ["a", "b"]),
+    ],
+)
+def test_waiting_unit_goes_at_once_when_its_budget_does_not_concern_a_member_any_more(
+    kind: str,
+    states: tuple[str, str],
+    allowed: int,
+    budget: dict[str, Any],
+    change: Callable[[World], None],
+    gone: list[str],
+) -> None:
+    world = ring(kind, *states)
+    keeping(world, allowed, **budget)
     world.add(rule())
     assert world.settled() == []
-    budget.healthy = 2
-    world.worker.observe_budgets("ml", "0")
-    assert sorted(world.settled()) == ["a", "b"]
+    change(world)
+    assert sorted(world.settled()) == gone
 
 
 def calls_to_let_unready_pods_go(ready: int) -> int:

@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, World, evicting
-from webhook.api.claims import Consumer
+from tests.unit.eviction.objects import claim, owned, pod, rule, users
+from tests.unit.eviction.world import EVICTED, FAILED, FREE, World, evicting
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import NamespaceMatch, Share
 
 LIMITS = pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
-GONE = EvictionOutcome(EvictionResult.EVICTED)
-FAILED = EvictionOutcome(EvictionResult.FAILED, "boom")
 
 
 def world_of(**fields: Any) -> World:
@@ -28,8 +24,7 @@ def world_of(**fields: Any) -> World:
 
 def share(world: World, name: str, gangs: Mapping[str, str], owner: str = "") -> None:
     """Pods that use one claim: their gangs by their names, empty for none."""
-    consumers = tuple([Consumer("", "pods", each, f"uid-{each}") for each in gangs])
-    world.add(claim(name, consumers=consumers, owner="", devices=(f"gpu-{name}",)))
+    world.add(claim(name, consumers=users(*gangs), owner="", devices=(f"gpu-{name}",)))
     for each, gang in gangs.items():
         claims = (PodClaim(f"{name}-claim", generated=False),)
         world.add(owned(each, owner, gang=gang, claims=claims) if owner else pod(each, gang=gang, claims=claims))
@@ -104,18 +99,6 @@ def test_gang_and_what_shares_a_claim_with_it_take_one_place(limits: dict[str, i
     assert taken(world) == ((0, 0) if other else (1, 1))
 
 
-@LIMITS
-def test_such_a_unit_waits_for_a_place_as_a_whole(limits: dict[str, int]) -> None:
-    world = world_of(**limits)
-    alone(world, "0")
-    share(world, "s", {"a": "train", "x": ""})
-    alone(world, "b", "train")
-    world.add(rule())
-    assert world.settled() == ["0"]
-    world.remove(world.pod("0"))
-    assert sorted(world.settled()) == ["0", "a", "b", "x"]
-
-
 def test_pod_that_joins_the_gang_of_a_unit_under_way_takes_its_place_whatever_else_links_that() -> None:
     world = world_of(overall=1)
     share(world, "s", {"a": "train", "x": ""})
@@ -138,13 +121,18 @@ def test_pods_that_are_linked_by_others_take_one_place_with_them(limits: dict[st
     assert taken(world) == (1, 1)
 
 
-@pytest.mark.parametrize("gangs", [("", ""), ("train", ""), ("", "train"), ("train", "ring"), ("train", "zeal")])
-def test_pod_that_was_refused_after_others_of_its_unit_went_takes_their_place(gangs: tuple[str, str]) -> None:
-    world = world_of(overall=1)
-    share(world, "s", dict(zip("ab", gangs, strict=True)))
-    world.cluster.answers.extend([GONE, FAILED])
+def refused(a: str, b: str, owner: str = "", **limit: int) -> World:
+    """Of two pods that share a claim, and have these gangs, the first has gone, and the second was refused."""
+    world = world_of(answers=[EVICTED, FAILED], **limit)
+    share(world, "s", {"a": a, "b": b}, owner)
     world.add(rule())
     assert world.settled() == ["a"]
+    return world
+
+
+@pytest.mark.parametrize("gangs", [("", ""), ("train", ""), ("", "train"), ("train", "ring"), ("train", "zeal")])
+def test_pod_that_was_refused_after_others_of_its_unit_went_takes_their_place(gangs: tuple[str, str]) -> None:
+    world = refused(*gangs, overall=1)
     assert taken(world) == (1, 1)
     assert world.after(30) == ["a", "b"]
     assert taken(world) == (1, 1)
@@ -152,21 +140,13 @@ def test_pod_that_was_refused_after_others_of_its_unit_went_takes_their_place(ga
 
 def test_unit_that_is_retried_takes_the_place_of_those_that_went_whichever_pod_comes_first() -> None:
     """`c` joins the unit after the others of it were refused, and is due first."""
-    world = world_of(overall=1)
-    share(world, "s", {"a": "", "b": "train"})
-    world.cluster.answers.extend([GONE, FAILED])
-    world.add(rule())
-    assert world.settled() == ["a"]
+    world = refused("", "train", overall=1)
     world.add(claim("c"), pod("c", gang="train", priority=-1))
     assert sorted(world.after(30)) == ["a", "b", "c"]
 
 
 def test_pod_that_was_refused_waits_for_a_place_once_the_others_of_its_unit_are_gone() -> None:
-    world = world_of(overall=1)
-    share(world, "s", {"a": "", "b": ""})
-    world.cluster.answers.extend([GONE, FAILED])
-    world.add(rule())
-    world.settle()
+    world = refused("", "", overall=1)
     world.edit(world.pod("b"), hold="wait")
     alone(world, "other")
     world.remove(world.pod("a"))
@@ -200,24 +180,16 @@ def test_unit_takes_places_of_its_owner(gangs: tuple[str, str, str], limit: int,
 
 def test_pod_that_was_refused_takes_the_place_of_its_owner_that_others_of_its_unit_still_take() -> None:
     """They are gone and not replaced, so the place in `overall` is free and that of the owner is not."""
-    world = world_of(per_owner_unavailable=1)
-    share(world, "s", {"a": "", "b": ""}, "job")
-    world.cluster.answers.extend([GONE, FAILED])
-    world.add(rule())
-    assert world.settled() == ["a"]
+    world = refused("", "", "job", per_owner_unavailable=1)
     world.remove(world.pod("a"))
     assert world.after(3) == ["a", "b"]
 
 
 def test_refused_pod_of_a_gang_counts_as_its_gang() -> None:
-    world = world_of(per_owner_unavailable=1)
-    share(world, "s", {"a": "one", "x": ""}, "job")
-    world.cluster.answers.extend([GONE, FAILED])
-    world.add(rule())
-    world.settle()
+    world = refused("one", "", "job", per_owner_unavailable=1)
     world.remove(world.pod("a"))
-    alone(world, "b", "one", "job")
-    assert "b" in world.settled()
+    alone(world, "c", "one", "job")
+    assert "c" in world.settled()
 
 
 @pytest.mark.parametrize("labels_first", [True, False])
@@ -266,7 +238,7 @@ def test_pods_that_were_refused_together_and_go_alone_by_now_take_a_place_each()
     world = world_of(overall=1)
     for name in "abc":
         alone(world, name, "train")
-    world.cluster.answers.extend([GONE, FAILED, FAILED])
+    world.cluster.answers.extend([EVICTED, FAILED, FAILED])
     world.add(rule())
     assert world.settled() == ["a"]
     for name in "bc":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,14 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.costs import calls_of
-from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates, using
-from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, evicting, gentle
+from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates, users, using
+from tests.unit.eviction.world import EVICTED, FAILED, FREE, Budget, FakeCluster, World, evicting, gentle
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import ALL, SINGLE, Pod, PodClaim, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, PodRef
 from webhook.inventory.state import InventoryObject
 
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"
@@ -43,12 +43,6 @@ def gang(
 
 def group(mode: str = ALL, name: str = "ring") -> PodGroup:
     return PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), mode, None)
-
-
-def going(world: World) -> dict[str, float]:
-    """Seconds from now until pods are due, by name, of all that go, now or later: also those that go along."""
-    plan = world.worker._core.plan
-    return {each.pod.meta.name: (each.due - world.clock.wall).total_seconds() for each in plan.going.values()}
 
 
 def at(world: World) -> dict[str, float]:
@@ -171,15 +165,6 @@ def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
     assert (len(world.evicted), world.cluster.most) == (8, 3)
 
 
-def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
-    world = gentle(*gang("a", seconds={"a": 20}), rule())
-    world.advance(10)
-    world.add(*gang("b", seconds={"b": 40}))
-    assert world.after(29) == []
-    world.advance(2)
-    assert at(world) == {"a": 40, "b": 40}
-
-
 def test_waves_of_a_gang_go_one_after_the_other() -> None:
     world = gentle(per_owner_unavailable=None)
     names = [f"rank-{number:03}" for number in range(120)]
@@ -194,7 +179,7 @@ def test_waves_of_a_gang_go_one_after_the_other() -> None:
 
 def sharing(world: World, name: str, *pods: Pod, pool: str = POOL) -> None:
     """A claim that these pods use beside others of theirs."""
-    consumers = tuple([Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods])
+    consumers = users(*[each.meta.name for each in pods])
     world.add(claim(name, consumers=consumers, owner="", devices=(f"gpu-{name}",), pool=pool), *pods)
 
 
@@ -230,18 +215,6 @@ def test_daemon_that_shares_a_claim_is_not_waited_for() -> None:
 # --- PodGroups ----------------------------------------------------------------------------------
 
 
-def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
-    world = gentle()
-    world.add(group(), claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
-    tainted = rule()
-    world.add(tainted)
-    world.advance(1)
-    assert going(world) == {"a": 59.0, "b": 59.0}
-    world.remove(tainted)
-    world.settle()
-    assert going(world) == {}
-
-
 def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> None:
     """Seen on a real API server: Job pods stay in Terminating until the Job controller has counted them."""
     world = gentle(lingering=True)
@@ -258,79 +231,12 @@ def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> N
 def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold: str | None) -> None:
     world = gentle(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
     world.cluster.lingering = True
-    world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
+    world.cluster.answers += [EVICTED, FAILED]
     world.add(rule())
     assert world.settled() == ["a"]
     assert world.pod("a").deleting
     world.edit(world.pod("a"), hold=hold)
     assert sorted(world.after(60)) == ["a", "b"]
-
-
-def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
-    world = gentle(claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
-    world.settle()
-    assert going(world) == {"a": 60.0}
-    world.add(group())
-    world.settle()
-    assert going(world) == {"a": 60.0, "b": 60.0}
-
-
-def ring(*hit: str) -> World:
-    """A PodGroup of mode `all`: pods that tolerate the taint for ever, and z, which uses no device."""
-    world = gentle(group(), pod("z", pod_group="ring", claims=()), rule())
-    for name in hit:
-        world.add(claim(name, tolerates()), pod(name, pod_group="ring"))
-    world.settle()
-    assert going(world) == {}
-    return world
-
-
-def tolerate(world: World, name: str, seconds: int | None) -> None:
-    """From now on a pod tolerates the taint for so long; None: for ever."""
-    known = world.inventory.claims[f"ml/{name}-claim"]
-    world.change(known, claim(name, tolerates(seconds)))
-    world.settle()
-
-
-def test_others_of_a_group_go_because_of_the_first_that_is_due_whatever_changes() -> None:
-    world = ring(*"abc")
-    for name, seconds, first in [
-        ("b", 20, 20),
-        ("a", 10, 10),
-        ("c", 30, 10),
-        ("a", 40, 20),
-        ("b", 20, 20),
-        ("b", None, 30),
-        ("c", 50, 40),
-        ("c", 5, 5),
-        ("c", None, 40),
-        ("a", None, None),
-    ]:
-        tolerate(world, name, seconds)
-        assert going(world).get("z") == first, (name, seconds)
-
-
-def test_pod_that_is_gone_takes_no_other_along_and_neither_does_the_next_of_its_name() -> None:
-    world = ring(*"ab")
-    tolerate(world, "a", 10)
-    tolerate(world, "b", 20)
-    world.remove(world.pod("a"))
-    world.settle()
-    assert going(world) == {"b": 20, "z": 20}
-    tolerate(world, "b", None)
-    world.add(pod("a", uid="uid-again", pod_group="ring", claims=()))
-    world.settle()
-    assert going(world) == {}
-
-
-def test_pod_that_is_hit_when_all_others_are_leaving_takes_companions_along() -> None:
-    world = ring(*"ab")
-    tolerate(world, "a", 10)
-    world.edit(world.pod("a"), deleting=True)
-    world.settle()
-    assert going(world) == {}
-    tolerate(world, "b", 20)
-    assert going(world) == {"b": 20, "z": 20}
 
 
 def test_of_pods_due_at_the_same_time_the_first_by_name_is_why_others_go() -> None:
@@ -342,24 +248,15 @@ def test_of_pods_due_at_the_same_time_the_first_by_name_is_why_others_go() -> No
     assert world.worker._core.plan.going["uid-z"].eviction.rules == (("uid-rule-a", "rule-a"),)
 
 
-def large_ring(size: int, due: Callable[[int], int] = lambda _: 1000) -> World:
+def large_ring(size: int) -> World:
     """A taint hits so many members of a group of twice that size; nothing is planned yet."""
     world = evicting(group())
     for number in range(size):
         name = f"hit-{number:03}"
-        world.add(claim(name, tolerates(due(number)), devices=(f"gpu-{name}",)), pod(name, pod_group="ring"))
+        world.add(claim(name, tolerates(1000), devices=(f"gpu-{name}",)), pod(name, pod_group="ring"))
         world.add(pod(f"other-{number:03}", pod_group="ring", claims=()))
     world.add(rule())
     return world
-
-
-@pytest.mark.parametrize("due", [lambda _: 1000, lambda at: 1000 + at, lambda at: 9000 - at])
-def test_large_group_goes_whatever_the_order_of_its_due_times(due: Callable[[int], int]) -> None:
-    world = large_ring(300, due)
-    world.catch_up()
-    found = going(world)
-    assert len(found) == 600
-    assert {found[f"other-{number:03}"] for number in range(300)} == {min(map(due, range(300)))}
 
 
 def test_cost_of_a_group_grows_with_its_size_and_not_with_the_square() -> None:

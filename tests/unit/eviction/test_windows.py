@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
-from typing import Any, TypeAlias
 
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
-from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, World, evicting
-from webhook.api.claims import Consumer
+from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, tolerates, users
+from tests.unit.eviction.world import FAILED, FREE, Budget, World, evicting
 from webhook.api.pods import PodClaim
 from webhook.eviction import progress
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch
 
 HOUR = 3600.0
@@ -33,83 +28,6 @@ RARELY = 600.0
 
 def times(world: World) -> list[float]:
     return [seconds for _, _, seconds in world.cluster.calls]
-
-
-# --- what a pod waits for ------------------------------------------------------------------------
-
-
-Found: TypeAlias = tuple[float | None, StepReason] | None
-"""How many seconds from then, and for what; None for a pod that may go."""
-
-
-def wait(profile: EvictionProfile, hours: float, **fields: Any) -> Found:
-    """What a pod waits for that is due now, after some hours."""
-    world = evicting(claim(), pod(**fields), rule(), base=profile)
-    world.clock.wall += timedelta(hours=hours)
-    world.catch_up()
-    found = world.worker._core.plan.waits.get("uid-pod")
-    if found is None:
-        assert "uid-pod" in world.worker._core.line
-        return None
-    seconds = None if found.until is None else (found.until - world.clock.wall).total_seconds()
-    return seconds, found.reason
-
-
-@pytest.mark.parametrize(
-    ("profile", "hours", "expected"),
-    [
-        pytest.param(AT_NIGHT, 0, (OPENS, StepReason.WINDOW), id="before the window"),
-        pytest.param(AT_NIGHT, 8, None, id="the window opens"),
-        pytest.param(AT_NIGHT, 9, (23 * HOUR, StepReason.WINDOW), id="the window is over"),
-        pytest.param(FREE, 0, None, id="without windows"),
-        pytest.param(
-            structs.replace(AT_NIGHT, skips=True), 8, (None, StepReason.SKIPPED), id="skipped, whatever the time"
-        ),
-        pytest.param(
-            structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, (HOUR / 2, StepReason.EARLY), id="not due"
-        ),
-        pytest.param(structs.replace(FREE, wait_for_completion_seconds=HOUR), 0, None, id="it would never complete"),
-        pytest.param(structs.replace(FREE, delete_after_deadline=True), 0, None, id="before its deadline"),
-    ],
-)
-def test_pod_waits_for_its_due_time_and_then_for_its_window(
-    profile: EvictionProfile, hours: float, expected: Found
-) -> None:
-    assert wait(profile, hours) == expected
-
-
-@pytest.mark.parametrize("mode", [Mode.REPLACEMENT, Mode.OBSERVE])
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        pytest.param({"deleting": True}, None, id="it is being deleted"),
-        pytest.param({"phase": "Failed"}, None, id="it has finished"),
-        pytest.param({"mirror": True}, StepReason.MIRROR, id="it cannot be evicted"),
-    ],
-)
-def test_pod_is_left_alone_whatever_its_window(mode: Mode, fields: dict[str, Any], reason: StepReason | None) -> None:
-    world = evicting(claim(), pod(**fields), rule(), mode=mode, base=AT_NIGHT)
-    for hours in (0, 8):
-        world.clock.wall = NOW + timedelta(hours=hours)
-        world.catch_up()
-        made = world.worker._core.plan
-        assert made.going == {}
-        assert [each.reason for each in made.waits.values()] == ([] if reason is None else [reason])
-
-
-def test_hold_comes_before_the_window() -> None:
-    held = structs.replace(AT_NIGHT, max_hold_seconds=HOUR)
-    assert wait(held, 0, hold="x") == (HOUR, StepReason.HELD)
-    assert wait(held, 1, hold="x") == (OPENS - HOUR, StepReason.WINDOW)
-
-
-def test_pod_that_completes_is_left_to_it_from_when_it_is_due() -> None:
-    patient = structs.replace(AT_NIGHT, wait_for_completion_seconds=DAY, grace_seconds=HOUR)
-    assert wait(patient, 2, completes=True) == (23 * HOUR, StepReason.COMPLETING)
-    assert wait(patient, 24.75, completes=True) == (900.0, StepReason.COMPLETING)
-    assert wait(patient, 25, completes=True) == (7 * HOUR, StepReason.WINDOW)
-    assert wait(patient, 32, completes=True) is None
-    assert wait(patient, 8, completes=False) is None
 
 
 # --- windows ------------------------------------------------------------------------------------
@@ -175,7 +93,7 @@ def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
 
 @pytest.mark.untraced
 def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
-    world = evicting(*crowd(1), rule(), base=AT_NIGHT, answers=[EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
+    world = evicting(*crowd(1), rule(), base=AT_NIGHT, answers=[FAILED] * 1000)
     world.advance(OPENS + 100)
     assert 90 < (world.sample("oldest_due_seconds") or 0) <= 100
     world.advance(HOUR)
@@ -267,12 +185,11 @@ def test_pods_that_go_meanwhile_are_forgotten() -> None:
 # --- windows of pods that go together -----------------------------------------------------------
 
 
-def shared(world: World, *names: tuple[str, str], claim_name: str = "both") -> None:
+def shared(world: World, *names: tuple[str, str]) -> None:
     """Pods that use one claim; each with the value of its label."""
-    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name, _ in names])
-    world.add(claim(claim_name, consumers=consumers, owner=""))
+    world.add(claim("both", consumers=users(*[name for name, _ in names]), owner=""))
     for name, value in names:
-        world.add(owned(name, claims=(PodClaim(f"{claim_name}-claim"),), labels=(("window", value),)))
+        world.add(owned(name, claims=(PodClaim("both-claim"),), labels=(("window", value),)))
 
 
 def windowed(value: str, *windows: EvictionWindow) -> EvictionProfile:
@@ -337,14 +254,3 @@ def test_pods_that_complete_in_time_are_not_evicted() -> None:
     world.edit(world.pod("pod-000"), phase="Succeeded")
     assert sorted(world.after(DAY)) == ["pod-001", "pod-002", "server"]
     assert times(world)[1:] == pytest.approx([DAY, DAY], abs=0.01)
-
-
-def test_profile_can_skip_its_pods() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, pod_labels=LabelMatch((("app", "db"),)), skips=True), FREE)
-    for name, app in (("db", "db"), ("web", "web")):
-        world.add(claim(name, devices=(name,)), pod(name, labels=(("app", app),)))
-    world.add(rule())
-    assert world.after(DAY) == ["web"]
-    status, reason, message = world.condition("rule")
-    assert (status, reason) == ("False", "Completed")
-    assert "1 skipped (pods of DaemonSets, mirror pods, action: skip)" in message

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,7 +35,7 @@ from webhook.eviction.ports import (
 from webhook.eviction.profiles import Profiles
 from webhook.flowcontrol import rates as flowcontrol
 from webhook.inventory.gangs import is_leaving
-from webhook.inventory.state import Inventory, InventoryObject, key_of
+from webhook.inventory.state import Inventory, InventoryObject
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.telemetry.workers import EvictionMetrics
@@ -108,6 +108,9 @@ class Budget:
 
 
 CHANGED = EvictionOutcome(EvictionResult.FAILED, "the object might have been modified", changed=True)
+EVICTED = EvictionOutcome(EvictionResult.EVICTED)
+GONE = EvictionOutcome(EvictionResult.GONE)
+FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
 
 
@@ -161,7 +164,7 @@ class FakeCluster:
         self.reads.append(pod.name)
         live = self.ahead.get(pod.name)
         if live is not None and live.meta.uid != pod.uid:
-            return EvictionOutcome(EvictionResult.GONE)
+            return GONE
         held = live is not None and live.hold is not None and not pod.held
         return CHANGED if live is not None and (live.deleting or held) else None
 
@@ -177,7 +180,7 @@ class FakeCluster:
                 return answer
         live = self.world.inventory.pods.get(str(pod))
         budgets = [budget for budget in self.world.budgets if budget.guards(live)]
-        return BLOCKED if any(now < budget.allows_at for budget in budgets) else EvictionOutcome(EvictionResult.EVICTED)
+        return BLOCKED if any(now < budget.allows_at for budget in budgets) else EVICTED
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:  # noqa: ARG002
         self.disruptions.append(disruption)
@@ -204,12 +207,12 @@ class FakeCluster:
             if answer.result is not EvictionResult.EVICTED:
                 return answer
         if pod is None or pod.meta.uid != ref.uid:
-            return EvictionOutcome(EvictionResult.GONE)
+            return GONE
         self.calls.append((verb, str(ref), round(now, 6)))
         self.world.change(pod, structs.replace(pod, deleting=True))
         if not self.lingering:
             self.world.remove(self.world.inventory.pods[str(ref)])
-        return EvictionOutcome(EvictionResult.EVICTED)
+        return EVICTED
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
         if self.condition_error:
@@ -372,7 +375,7 @@ class World:
 
     def settle(self) -> None:
         """Everything is done that can be done now."""
-        _run(self._settle())
+        asyncio.run(self._settle())
 
     async def _settle(self) -> None:
         worker, rules = self.worker, self.worker._core.rules
@@ -498,10 +501,3 @@ def delegated(*objects: InventoryObject, **fields: Any) -> World:
 def gentle(*objects: InventoryObject, **fields: Any) -> World:
     """One unavailable pod or gang of each owner, and nothing else that binds."""
     return evicting(*objects, **{"per_owner_unavailable": 1, **fields})
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
-
-
-__all__ = ["BLUNT", "FREE", "World", "key_of"]
