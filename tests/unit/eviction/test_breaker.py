@@ -40,6 +40,12 @@ def taint_devices(world: World, count: int, key: str = "example.com/bad") -> Non
     world.change(world.inventory.slices["slice"], slice_of(devices))
 
 
+def add_nics(world: World, tainted: int = DEVICES) -> None:
+    """Ten devices of another driver, of which so many are tainted."""
+    devices = {f"nic-{number}": (taint(),) if number < tainted else () for number in range(DEVICES)}
+    world.add(structs.replace(slice_of(devices, name="nics", pool="nics"), driver="nic.example.com"))
+
+
 def started_after(seconds: float, *more: DeviceTaint, acknowledged: datetime | None = None) -> World:
     """A worker that starts some time after all devices were tainted."""
     known = () if acknowledged is None else ((DRIVER, acknowledged),)
@@ -114,8 +120,7 @@ def test_what_was_older_than_the_window_at_the_start_counts_for_no_longer_window
 def test_driver_blocks_only_its_own_devices() -> None:
     world = cluster(tainted=10)
     world.add(claim("nic", devices=("nic-0",), pool="nics"), pod("nic"))
-    fine = slice_of({f"nic-{number}": (taint(),) if number == 0 else () for number in range(DEVICES)}, name="nics")
-    world.add(structs.replace(fine, driver="nic.example.com", pool="nics"))
+    add_nics(world, tainted=1)
     nic = world.inventory.claims["ml/nic-claim"]
     assert nic.allocation is not None
     by_other = structs.replace(nic.allocation[0], driver="nic.example.com")
@@ -235,8 +240,7 @@ def test_devices_tainted_after_an_acknowledgement_count_though_others_were_taint
 
 def test_acknowledged_driver_is_reset_though_another_one_has_not_tripped() -> None:
     world = cluster(tainted=1)
-    bad = slice_of({f"nic-{number}": (taint(),) for number in range(DEVICES)}, name="nics", pool="nics")
-    world.add(structs.replace(bad, driver="nic.example.com"))
+    add_nics(world)
     breaker = world.worker._core.breaker
     assert breaker.tripped == {"nic.example.com"}
     acknowledge(world, NOW, "nic.example.com")
@@ -303,8 +307,7 @@ GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, N
 def test_pod_goes_along_with_one_that_the_breaker_does_not_keep(tainted: int, *, by_rule: bool, evicted: bool) -> None:
     """No taint evicts it itself. Another driver has tripped in any case."""
     world = cluster()
-    bad = slice_of({f"nic-{number}": (taint(),) for number in range(DEVICES)}, name="nics", pool="nics")
-    world.add(structs.replace(bad, driver="nic.example.com"))
+    add_nics(world)
     member = world.pod("pod-0")
     world.add(GROUP, pod("along", pod_group="ring", claims=()))
     world.edit(member, pod_group="ring")

@@ -179,14 +179,16 @@ def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
     assert stopped(world, name_of(0))
 
 
-def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> None:
-    world = limited(9, pools=(0,))
-    world.add(part(0), part(1))
+@pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
+def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once(effect: str) -> None:
+    """Also to one that evicts no pod."""
+    world, other = limited(9, pools=(0,)), part(1, effect=effect)
+    world.add(part(0), other)
     world.advance(60)
-    assert not [each for each in world.inventory.rules[name_of(1)].conditions if each.type == COUNTED_PODS]
+    assert not [each for each in world.rule(other.meta.name).conditions if each.type == COUNTED_PODS]
     drop(world, name_of(0))
     world.settle()
-    assert world.condition(name_of(1), COUNTED_PODS)[2] == "2"
+    assert world.condition(other.meta.name, COUNTED_PODS)[2] == "2"
 
 
 def test_changes_of_many_rules_of_a_stopped_patch_are_few_looks_at_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,15 +261,6 @@ def test_only_a_patch_that_was_judged_as_a_whole_resets_the_count(
         assert world.condition(name_of(0), COUNTED_PODS)[2] == "0"
     world.add(part(1))
     assert len(world.after(20)) == (4 if reset else 2)
-
-
-def test_count_is_written_to_a_rule_that_evicts_no_pod_as_well() -> None:
-    world = limited(9, pools=(0,))
-    world.add(part(0), part(1, effect="NoSchedule"))
-    world.advance(60)
-    drop(world, name_of(0))
-    world.advance(10)
-    assert world.condition(name_of(1, effect="NoSchedule"), COUNTED_PODS)[2] == "2"
 
 
 def test_worker_that_starts_adds_up_before_it_evicts() -> None:

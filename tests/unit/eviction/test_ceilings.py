@@ -25,7 +25,7 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.eviction import affected, controller, planner
-from webhook.eviction.ceilings import Confirmed, ceiling_of
+from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.policy.model import (
@@ -252,22 +252,6 @@ def policy(*limits: ImpactLimits, tolerance: float = 10.0, mode: PolicyMode = Po
     return Policy(mode=mode, impact=ImpactSettings(limits=limits, tolerance_percent=tolerance))
 
 
-@pytest.mark.parametrize("mode", PolicyMode)
-def test_what_was_confirmed_is_the_ceiling(mode: PolicyMode) -> None:
-    found = ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals, Confirmed(110, 3))
-    assert found == Ceiling(110, 3)
-
-
-@pytest.mark.parametrize("mode", PolicyMode)
-def test_text_that_does_not_count_is_no_ceiling(mode: PolicyMode) -> None:
-    """R5: the policy's limits hold, as they hold for others."""
-    limited = policy(ImpactLimits(pods=7), mode=mode)
-    found = ceiling_of(rule(), limited, no_totals, Confirmed(problem="it was made up"))
-    limits = Ceiling(7, None, confirmed=False, text_problem="it was made up")
-    assert found == (limits if mode is PolicyMode.ENFORCE else None)
-    assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(text_problem="")
-
-
 @pytest.mark.parametrize(
     ("limits", "pods"),
     [
@@ -313,11 +297,6 @@ def test_rule_that_asks_for_eviction_is_limited_as_one_that_evicts() -> None:
     assert found == Ceiling(5, None, confirmed=False)
 
 
-@pytest.mark.parametrize("mode", [PolicyMode.WARN, PolicyMode.OFF])
-def test_where_nothing_was_refused_nothing_is_stopped(mode: PolicyMode) -> None:
-    assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals) is None
-
-
 SOFT = ImpactLimits(OPERATOR, pods=20, namespaces=5, soften=Softening.OVER)
 ADMINS = ImpactLimits(RequesterMatch(groups=("admins",)))
 OTHER_SOFT = ImpactLimits(RequesterMatch(users=("u",)), pods=Share(10), soften=Softening.ALWAYS)
@@ -351,11 +330,26 @@ def test_softened_rule_that_is_confirmed_has_what_was_confirmed() -> None:
     assert ceiling_of(softened(), policy(SOFT), no_totals, Confirmed(110, 2), sorted) == Ceiling(110, 2)
 
 
+LIMITED = Ceiling(7, None, confirmed=False)
+FORGED = Confirmed(problem="it was made up")
+
+
 @pytest.mark.parametrize("mode", PolicyMode)
-def test_softened_rule_waits_in_every_mode(mode: PolicyMode) -> None:
-    """Else the switch that is for emergencies would evict what waits for a confirmation."""
-    expected = Ceiling(20, 5, confirmed=False, softened=True)
-    assert ceiling_of(softened(), policy(SOFT, mode=mode), no_totals) == expected
+@pytest.mark.parametrize(
+    ("given", "confirmed", "ceiling", "always"),
+    [
+        pytest.param(rule(), Confirmed(110, 3), Ceiling(110, 3), True, id="what was confirmed"),
+        pytest.param(rule(), FORGED, LIMITED._replace(text_problem="it was made up"), False, id="a text is none (R5)"),
+        pytest.param(rule(), NOT_CONFIRMED, LIMITED, False, id="where nothing was refused nothing is stopped"),
+        # Else the switch that is for emergencies would evict what waits for a confirmation.
+        pytest.param(softened(), NOT_CONFIRMED, LIMITED._replace(softened=True), True, id="a softened rule waits"),
+    ],
+)
+def test_ceiling_in_each_mode_of_the_policy(
+    given: DeviceTaintRule, confirmed: Confirmed, ceiling: Ceiling, mode: PolicyMode, *, always: bool
+) -> None:
+    found = ceiling_of(given, policy(ImpactLimits(pods=7, soften=Softening.OVER), mode=mode), no_totals, confirmed)
+    assert found == (ceiling if always or mode is PolicyMode.ENFORCE else None)
 
 
 TO_CONFIRM = (

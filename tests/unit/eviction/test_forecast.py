@@ -13,7 +13,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import BLUNT, FREE, World, evicting
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
-from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import IN_TREE
 from webhook.eviction.modes import Mode
 from webhook.inventory.state import InventoryObject
@@ -158,16 +158,12 @@ def test_effect_none_after_evictions_says_how_many_there_were() -> None:
     world = evicting(claim(), pod(), rule(), base=BLUNT, lingering=True)
     world.advance(15)
     known = world.inventory.rules["rule"]
-    world.change(known, _as_none(known))
+    world.change(known, rule(effect="None", generation=known.generation + 1, conditions=known.conditions))
     world.settle()
     assert forecast(world)[2:] == ("0 pods", "0 different namespaces")
     assert world.condition("rule", IN_TREE)[2].endswith(
         " trigger an update. 1 pod evicted since starting the controller."
     )
-
-
-def _as_none(known: DeviceTaintRule) -> DeviceTaintRule:
-    return rule(effect="None", generation=known.generation + 1, conditions=known.conditions)
 
 
 def test_count_from_an_inventory_that_may_be_out_of_date_is_not_kept() -> None:

@@ -19,8 +19,6 @@ from webhook.eviction.conditions import EVICTION, RELEASED
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import DOUBT_SECONDS, TURN_SECONDS, ReleasedOutlook, in_use_message
 from webhook.inventory.hardware import Holder, Holders
-from webhook.inventory.state import Inventory
-from webhook.inventory.targets import DeviceNames
 
 FREED = "no allocation holds a selected device"
 WAITS = ("Unknown", "Waiting", "waiting until all allocations made before the taint are known")
@@ -248,25 +246,18 @@ def test_rule_is_followed_to_other_devices() -> None:
     assert released(world)[2] == "1 claim holds devices: ml/c-claim (pod c)"
 
 
-def test_devices_beside_the_selected_ones_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else has to be free follows from the slices, and may change with them."""
-
-    def beside(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:
-        pool = inventory.pools.get((DRIVER, POOL))
-        parts = [name for name in (pool.devices if pool is not None else ()) if name.startswith("part")]
-        return (names, *[DeviceNames(DRIVER, POOL, name) for name in parts])
-
-    monkeypatch.setattr("webhook.eviction.released.devices_to_look_at", beside)
-    world = world_of(closing(), claim("x", devices=("part-1",)))
+def test_partitions_count_for_the_full_device_as_slices_show_them() -> None:
+    parts = tuple([Device(name, (), counter_sets=("a",)) for name in ("gpu-0", "mig-0", "mig-1")])
+    world = world_of(closing(), claim("x", devices=("mig-1",)))
     world.advance(20)
     assert released(world)[0] == "True"
-    world.change(SLICE, slice_of({"gpu-0": (), "part-0": (), "part-1": ()}))
+    world.edit(SLICE, devices=parts)
     world.advance(1.1)
     assert released(world)[2] == "1 claim holds devices: ml/x-claim (pod x)"
-    world.remove(claim("x", devices=("part-1",)))
+    world.remove(claim("x", devices=("mig-1",)))
     world.advance(1.1)
     assert released(world)[0] == "True"
-    world.add(claim("y", devices=("part-0",)))
+    world.add(claim("y", devices=("mig-0",)))
     world.settle()
     assert released(world)[0] == "False"
     assert world.worker.rules.released.held_count == 1
@@ -275,17 +266,6 @@ def test_devices_beside_the_selected_ones_count_too(monkeypatch: pytest.MonkeyPa
     assert released(world)[0] == "True"
     world.remove(closing())
     assert not world.worker.rules.released._at
-
-
-def test_partition_in_use_holds_the_full_device() -> None:
-    parts = tuple([Device(name, (), counter_sets=("a",)) for name in ("gpu-0", "mig-0")])
-    world = world_of(closing(), claim("x", devices=("mig-0",)))
-    world.edit(SLICE, devices=parts)
-    world.advance(20)
-    assert released(world)[2] == "1 claim holds devices: ml/x-claim (pod x)"
-    world.remove(claim("x", devices=("mig-0",)))
-    world.advance(1.1)
-    assert released(world)[0] == "True"
 
 
 def test_nothing_is_kept_of_rules_that_are_gone() -> None:

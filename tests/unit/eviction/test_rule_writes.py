@@ -42,28 +42,25 @@ def status_changed(world: World, conditions: tuple[Condition, ...]) -> None:
 # --- trust, and the lease -------------------------------------------------------------------------
 
 
-def test_eviction_is_announced_while_the_inventory_is_out_of_date_and_done_once_it_is_not() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.trusted = False
-    world.add(asking())
-    world.advance(60)
-    assert reasons(world) == ["Waiting"]
-    world.trusted = True
-    world.advance(2)
-    assert reasons(world) == ["Waiting", "NothingToDo"]
-
-
-@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.REPLACEMENT])
-def test_nothing_is_written_that_says_no_pod_is_left(mode: Mode) -> None:
-    """In mode replacement that includes the in-tree controller's condition."""
+@pytest.mark.parametrize(
+    ("mode", "before", "after"),
+    [
+        pytest.param(Mode.DELEGATED, ["Waiting"], "NothingToDo", id="delegated, which announces"),
+        pytest.param(Mode.OBSERVE, [], "ObserveOnly", id="observe"),
+        pytest.param(Mode.REPLACEMENT, [], "NothingToDo", id="replacement, nor the in-tree controller's condition"),
+    ],
+)
+def test_nothing_is_written_that_says_no_pod_is_left_while_the_inventory_is_out_of_date(
+    mode: Mode, before: list[str], after: str
+) -> None:
     world = World(mode, FREE)
     world.trusted = False
-    world.add(rule())
+    world.add(asking() if mode is Mode.DELEGATED else rule())
     world.advance(60)
-    assert world.cluster.writes == []
+    assert [reason for _, _, reason, _ in world.cluster.writes] == before
     world.trusted = True
     world.advance(12)
-    assert reasons(world)[-1] == ("ObserveOnly" if mode is Mode.OBSERVE else "NothingToDo")
+    assert reasons(world)[len(before) :][-1] == after
 
 
 def test_progress_is_written_again_when_the_inventory_is_current_again() -> None:
@@ -105,15 +102,6 @@ def test_rule_that_expired_before_the_start_waits_until_the_inventory_is_current
         world.trusted = True
         world.advance(12)
         assert world.inventory.rules["rule"].taint.effect == "None"
-
-
-def test_worker_that_does_not_lead_writes_nothing() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    world.leads = False
-    world.add(asking())
-    world.advance(30)
-    asyncio.run(world.worker.stop())
-    assert world.cluster.writes == []
 
 
 def test_lease_is_checked_again_right_before_the_request() -> None:

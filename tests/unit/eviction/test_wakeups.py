@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
-from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World, evicting
 from webhook.api.rules import EVICTED_PODS, DeviceSelector
@@ -26,16 +27,13 @@ SOON = 0.2
 """Seconds in which the worker has made a plan, and acted by it."""
 
 
-def beside(test: Callable[[World], Awaitable[None]], *profiles: EvictionProfile) -> None:
-    """Runs a test beside the tasks of a worker: nothing but news and the clock wakes them."""
-
-    async def run() -> None:
-        world = World(Mode.REPLACEMENT, *profiles, breaker=NO_BREAKER, clock=LoopClock())
-        world.cluster.lingering = True
-        async with at_work(world):
-            await test(world)
-
-    hurry(run())
+@contextlib.asynccontextmanager
+async def beside(*profiles: EvictionProfile) -> AsyncIterator[World]:
+    """Beside the tasks of a worker: nothing but news and the clock wakes them."""
+    world = World(Mode.REPLACEMENT, *profiles, breaker=NO_BREAKER, clock=LoopClock())
+    world.cluster.lingering = True
+    async with at_work(world):
+        yield world
 
 
 async def soon() -> None:
@@ -69,10 +67,11 @@ def one_rule_each(world: World) -> None:
 @pytest.mark.parametrize("limit", PROFILES)
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("frees", [gone, stuck, not_evicted])
-def test_end_of_an_eviction_wakes_the_next_of_each_profile(
+@hurried
+async def test_end_of_an_eviction_wakes_the_next_of_each_profile(
     limit: str, position: int, frees: Callable[[World], Awaitable[None]]
 ) -> None:
-    async def test(world: World) -> None:
+    async with beside(*[OF_OTHERS] * position, PROFILES[limit]) as world:
         world.add(claim("pod-0"), pod("pod-0"), claim("pod-1", devices=("gpu-1",)), pod("pod-1"))
         one_rule_each(world)
         await soon()
@@ -81,14 +80,12 @@ def test_end_of_an_eviction_wakes_the_next_of_each_profile(
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
-    beside(test, *[OF_OTHERS] * position, PROFILES[limit])
-
 
 @pytest.mark.parametrize("limit", PROFILES)
-def test_end_of_an_eviction_wakes_a_pod_of_every_profile_that_counts_it(limit: str) -> None:
+@hurried
+async def test_end_of_an_eviction_wakes_a_pod_of_every_profile_that_counts_it(limit: str) -> None:
     """Profiles count all evictions, so what one pod leaves makes room in both."""
-
-    async def test(world: World) -> None:
+    async with beside(structs.replace(PROFILES[limit], priority_at_most=0), PROFILES[limit]) as world:
         for name, priority in (("pod-0", -1), ("low", 0), ("high", 100)):
             world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, priority=priority))
         world.add(rule())
@@ -99,11 +96,10 @@ def test_end_of_an_eviction_wakes_a_pod_of_every_profile_that_counts_it(limit: s
         await soon()
         assert world.evicted == ["pod-0", "high"]
 
-    beside(test, structs.replace(PROFILES[limit], priority_at_most=0), PROFILES[limit])
 
-
-def test_end_of_an_eviction_in_another_namespace_wakes_no_pod_of_this_one() -> None:
-    async def test(world: World) -> None:
+@hurried
+async def test_end_of_an_eviction_in_another_namespace_wakes_no_pod_of_this_one() -> None:
+    async with beside(PROFILES["per_namespace"]) as world:
         for namespace in ("ml", "web"):
             for number in range(2):
                 name = f"{namespace}-{number}"
@@ -115,8 +111,6 @@ def test_end_of_an_eviction_in_another_namespace_wakes_no_pod_of_this_one() -> N
         await soon()
         assert world.evicted == ["ml-0", "web-0", "web-1"]
 
-    beside(test, PROFILES["per_namespace"])
-
 
 def replicas(world: World) -> None:
     """Two pods of one owner, on a device each."""
@@ -125,8 +119,9 @@ def replicas(world: World) -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner(position: int) -> None:
-    async def test(world: World) -> None:
+@hurried
+async def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner(position: int) -> None:
+    async with beside(*[OF_OTHERS] * position, OWNER) as world:
         replicas(world)
         one_rule_each(world)
         await soon()
@@ -140,14 +135,12 @@ def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner(position: in
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
-    beside(test, *[OF_OTHERS] * position, OWNER)
-
 
 @pytest.mark.parametrize("hit", [True, False])
-def test_owner_waits_for_a_replacement_for_five_seconds(*, hit: bool) -> None:
+@hurried
+async def test_owner_waits_for_a_replacement_for_five_seconds(*, hit: bool) -> None:
     """Also if no taint hits the pod any more by the time that it is gone."""
-
-    async def test(world: World) -> None:
+    async with beside(OWNER) as world:
         replicas(world)
         one_rule_each(world)
         await soon()
@@ -161,13 +154,11 @@ def test_owner_waits_for_a_replacement_for_five_seconds(*, hit: bool) -> None:
         await asyncio.sleep(2 * SOON)
         assert world.evicted == ["pod-0", "pod-1"]
 
-    beside(test, OWNER)
 
-
-def test_pod_that_stays_in_terminating_without_a_taint_is_given_up_in_time() -> None:
+@hurried
+async def test_pod_that_stays_in_terminating_without_a_taint_is_given_up_in_time() -> None:
     """A user has deleted it; its owner misses it until then."""
-
-    async def test(world: World) -> None:
+    async with beside(OWNER) as world:
         replicas(world)
         world.add(claim("pod-2", devices=("gpu-2",)), owned("pod-2", ready=False))
         world.add(rule(selector=DeviceSelector(device="gpu-1")))
@@ -179,11 +170,10 @@ def test_pod_that_stays_in_terminating_without_a_taint_is_given_up_in_time() -> 
         await asyncio.sleep(2 * SOON)
         assert world.evicted == ["pod-1"]
 
-    beside(test, OWNER)
 
-
-def test_pod_that_fails_by_itself_is_missing_already_and_goes_at_once() -> None:
-    async def test(world: World) -> None:
+@hurried
+async def test_pod_that_fails_by_itself_is_missing_already_and_goes_at_once() -> None:
+    async with beside(OWNER) as world:
         replicas(world)
         world.add(rule())
         await soon()
@@ -191,23 +181,21 @@ def test_pod_that_fails_by_itself_is_missing_already_and_goes_at_once() -> None:
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
-    beside(test, OWNER)
-
 
 @pytest.mark.parametrize("result", [EvictionResult.GONE, EvictionResult.FAILED])
-def test_token_that_was_not_used_wakes_the_next_of_its_rate(result: EvictionResult) -> None:
-    async def test(world: World) -> None:
+@hurried
+async def test_token_that_was_not_used_wakes_the_next_of_its_rate(result: EvictionResult) -> None:
+    async with beside(structs.replace(FREE, rate=0.001, burst=1)) as world:
         world.cluster.answers.append(EvictionOutcome(result, "no"))
         world.add(*using(*[f"pod-{number}" for number in range(3)]), rule())
         await soon()
         assert [name for _, name, _ in world.cluster.requests] == ["ml/pod-0", "ml/pod-1"]
         assert world.evicted == ["pod-1"]
 
-    beside(test, structs.replace(FREE, rate=0.001, burst=1))
 
-
-def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
-    async def test(world: World) -> None:
+@hurried
+async def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
+    async with beside(FREE) as world:
         budget = Budget(allows_at=3600.0, status=0)
         world.add_budget(budget)
         world.add(claim("pod-0"), pod("pod-0"), rule())
@@ -218,11 +206,10 @@ def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
         await soon()
         assert world.evicted == ["pod-0"]
 
-    beside(test, FREE)
 
-
-def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
-    async def test(world: World) -> None:
+@hurried
+async def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
+    async with beside(FREE) as world:
         world.budgets.append(Budget(allows_at=4.0))
         world.add(claim("pod-0"), pod("pod-0"), rule())
         await asyncio.sleep(4.9)
@@ -230,14 +217,13 @@ def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
         await asyncio.sleep(0.2)
         assert world.evicted == ["pod-0"]
 
-    beside(test, FREE)
-
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace", "per_owner_unavailable", "max_per_minute", "rate"])
-def test_policy_wakes_all_pods_that_wait(limit: str) -> None:
+@hurried
+async def test_policy_wakes_all_pods_that_wait(limit: str) -> None:
     """One profile less than before: what waited for the second waits for nothing."""
-
-    async def test(world: World) -> None:
+    strict = structs.replace(FREE, rate=0.001, burst=1) if limit == "rate" else structs.replace(FREE, **{limit: 1})
+    async with beside(OF_OTHERS, strict) as world:
         replicas(world)
         world.add(rule())
         await soon()
@@ -247,9 +233,6 @@ def test_policy_wakes_all_pods_that_wait(limit: str) -> None:
         await soon()
         assert world.evicted == ["pod-0", "pod-1"]
 
-    strict = structs.replace(FREE, rate=0.001, burst=1) if limit == "rate" else structs.replace(FREE, **{limit: 1})
-    beside(test, OF_OTHERS, strict)
-
 
 # --- the earliest of several times --------------------------------------------------------------
 
@@ -258,27 +241,18 @@ TIMES = [(5, 9), (9, 5), (5, 5), (7, None), (None, 7)]
 
 
 @pytest.mark.parametrize(("one", "two"), TIMES)
-def test_pod_is_due_at_the_earliest_of_two_taints(one: int | None, two: int | None) -> None:
-    """Of two rules, of a rule and a slice, and of two taints in a slice."""
+def test_pod_is_due_at_the_earliest_of_two_taints_or_devices(one: int | None, two: int | None) -> None:
+    """Of two rules, of a rule and a slice, of two taints in a slice, and of two devices under one rule."""
     keys = ("example.com/one", "example.com/two")
     tolerated = [tolerates(seconds, key=key) for seconds, key in zip((one, two), keys, strict=True)]
-    expected = {"pod": min(seconds for seconds in (one, two) if seconds is not None)}
-    for by_rule in (2, 1, 0):
-        world = evicting(claim("pod", *tolerated), pod("pod"), breaker=NO_BREAKER)
+    worlds = [evicting(claim("pod", *tolerated), pod("pod"), breaker=NO_BREAKER) for _ in range(3)]
+    for by_rule, world in enumerate(worlds):
         world.add(*[rule(f"rule-{key[-3:]}", key=key) for key in keys[:by_rule]])
         world.add(slice_of({"gpu-0": tuple(taint(key=key) for key in keys[by_rule:])}))
-        assert world.planned == expected
-
-
-@pytest.mark.parametrize(("one", "two"), TIMES)
-def test_pod_is_due_at_the_earliest_of_two_devices(one: int | None, two: int | None) -> None:
-    world = evicting()
-    first = claim("pod", tolerates(one))
-    second = claim("pod", tolerates(two), devices=("gpu-1",))
-    assert first.allocation
-    assert second.allocation
-    world.add(structs.replace(first, allocation=(*first.allocation, *second.allocation)), pod("pod"), rule())
-    assert world.planned == {"pod": min(seconds for seconds in (one, two) if seconds is not None)}
+    first, second = claim("pod", tolerates(one)), claim("pod", tolerates(two), devices=("gpu-1",))
+    both = structs.replace(first, allocation=(*(first.allocation or ()), *(second.allocation or ())))
+    expected = {"pod": min(seconds for seconds in (one, two) if seconds is not None)}
+    assert [world.planned for world in (*worlds, evicting(both, pod("pod"), rule()))] == [expected] * 4
 
 
 # --- the last conditions ------------------------------------------------------------------------
