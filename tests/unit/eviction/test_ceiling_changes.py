@@ -51,15 +51,18 @@ def test_rules_that_replace_others_take_over_what_was_counted() -> None:
     assert EVICTED_PODS not in [each.type for each in world.inventory.rules["other"].conditions]
 
 
-def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
-    world = limited(3, pools=(0, 1))
+@pytest.mark.parametrize("text", ["", "made up"], ids=["as it was", "changed meanwhile"])
+def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero(text: str) -> None:
+    world = limited(3, {"one": 3}, pools=(0, 1))
+    world.set_patch(patch())
     world.add(part(0))
     world.advance(20)
     drop(world, name_of(0))
+    world.set_patch(patch(text=text))
     world.advance(600)
     world.add(part(1), part(2))
     assert len(world.after(20)) == 2
-    assert stopped(world, name_of(2))
+    assert stopped(world, name_of(2)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
     counts = [each.message for each in world.inventory.rules[name_of(1)].conditions if each.type == COUNTED_PODS]
     assert counts == ["2"]
 
@@ -334,19 +337,6 @@ def test_stopped_patch_of_one_rule_goes_on_at_once_when_that_is_narrowed() -> No
     assert stopped(world, name_of(0))
     world.edit(world.rule(name_of(0)), selector=DeviceSelector(DRIVER, "node-0", "gpu-1"))
     assert world.settled() == ["pod-0-1"]
-
-
-def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> None:
-    world = limited(3, {"one": 3})
-    world.set_patch(patch())
-    fill(world, 0, 1)
-    world.add(part(0))
-    world.advance(20)
-    drop(world, name_of(0))
-    world.set_patch(patch(text="made up"))
-    world.add(part(1))
-    assert len(world.after(20)) == 2
-    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])

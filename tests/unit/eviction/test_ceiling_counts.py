@@ -122,6 +122,10 @@ def test_counts_are_added_up_and_stay_when_a_rule_is_gone() -> None:
     group.add("d", new := before(1))
     group.add("e", before(0))
     assert (group.counting, new.counting, new.total) == (6, 6, 1)
+    assert group.remove("d") == "e"
+    assert group.remove("e") == ""
+    group.restart()
+    assert group.counting == 0
 
 
 # --- over a change of leader ----------------------------------------------------------------------

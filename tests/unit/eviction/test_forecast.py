@@ -186,25 +186,6 @@ def test_rule_on_a_terminating_pod_has_nothing_to_evict() -> None:
     assert world.cluster.requests == []
 
 
-@pytest.mark.parametrize(
-    ("consumers", "evicted"),
-    [
-        ((WIDGET, ITSELF), ["pod"]),
-        ((ITSELF, WIDGET), ["pod"]),
-        ((GROUP, ITSELF), ["pod"]),
-        ((WIDGET,), []),
-        ((WIDGET, GROUP), []),
-        ((Consumer("", "pods", "pod", "uid-of-another"), WIDGET), []),
-    ],
-)
-def test_other_consumers_neither_protect_a_pod_nor_stand_for_it(
-    consumers: tuple[Consumer, ...], evicted: list[str]
-) -> None:
-    """E-18."""
-    world = evicting(claim(consumers=consumers), pod(), rule(), base=BLUNT)
-    assert world.settled() == evicted
-
-
 def test_count_stays_as_it_was_when_the_condition_is_restored() -> None:
     """It says so itself: this information will not be updated again."""
     world = evicting(claim(), pod(), NONE, base=BLUNT)

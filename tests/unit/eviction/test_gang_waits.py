@@ -229,15 +229,10 @@ def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
     )
     assert causes(world) == {"failed": 1, "gang": 2}
     assert progress(world).due == 3
+    text = f"EvictionScheduled: to be evicted together with ml/a, once that can be evicted, {WHY}"
+    assert events(world) == {"b": [text], "c": [text]}, "once, as the retry is far off"
     world.cluster.pods = ()  # type: ignore[attr-defined]
     assert sorted(world.after(10)) == ["a", "b", "c"]
-
-
-def test_pods_of_a_unit_whose_retry_is_far_off_are_told_once() -> None:
-    world = evicting(*gang("a", "b"), rule(), cluster=Refusing)
-    world.advance(60)
-    text = f"EvictionScheduled: to be evicted together with ml/a, once that can be evicted, {WHY}"
-    assert events(world) == {"b": [text]}
 
 
 def test_pod_that_is_retried_is_not_tried_sooner_because_of_other_news() -> None:

@@ -27,6 +27,8 @@ Change = tuple["InventoryObject | None", "InventoryObject | None"]
 HOUR = 3600
 TAINTED = {"gpu-0": (taint(),)}
 CLEAN = slice_of({"gpu-0": ()})
+WIDGET = Consumer("example.com", "widgets", "first", "uid-first")
+BEFORE = Consumer("", "pods", "pod", "uid-before")
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "group", "uid-group")
 
 
@@ -119,7 +121,14 @@ CASES = {
     "claim whose name comes late": hit(claim(), (UNNAMED, pod()), pod=0),
     "claim made for another pod of the name": hit(claim(owner="uid-before"), pod()),  # E-17
     "claim named directly needs no owner": hit(claim(owner=""), NAMED, pod=0),
-    "claim reserved for a namesake": hit(claim(consumers=(Consumer("", "pods", "pod", "uid-before"),)), NAMED),  # E-18
+    "claim reserved for a namesake": hit(claim(consumers=(BEFORE,)), NAMED),  # E-18
+    # E-18: other consumers neither protect a pod nor stand for it
+    "claim reserved for a widget and the pod": hit(claim(consumers=(WIDGET, *users("pod"))), pod(), pod=0),
+    "claim reserved for the pod and a widget": hit(claim(consumers=(*users("pod"), WIDGET)), pod(), pod=0),
+    "claim reserved for some group and the pod": hit(claim(consumers=(GROUP, *users("pod"))), pod(), pod=0),
+    "claim reserved for a widget": hit(claim(consumers=(WIDGET,)), pod()),
+    "claim reserved for a widget and some group": hit(claim(consumers=(WIDGET, GROUP)), pod()),
+    "claim reserved for a namesake and a widget": hit(claim(consumers=(BEFORE, WIDGET)), pod()),
     "claim reserved for nobody": hit(claim(consumers=()), pod()),
     "claim reserved for the pod's group": hit(OF_GROUP, MEMBER, pod=0),  # E-18
     "claim reserved for the pod's group, which exists": hit(POD_GROUP, OF_GROUP, MEMBER, held=("pod",), pod=0),

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, using
 from tests.unit.eviction.test_units import JOB_SET
-from tests.unit.eviction.world import FAILED, FREE, Budget, World, evicting, gentle
+from tests.unit.eviction.world import FREE, Budget, World, evicting, gentle
 from webhook.api.decode import Reader
 from webhook.api.pods import decode_owner
 from webhook.api.rules import DeviceSelector
@@ -68,15 +68,6 @@ def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
 
 
 # --- who is missing -----------------------------------------------------------------------------
-
-
-def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
-    world = evicting(claim("a"), owned("a"), claim("b"), owned("b"), base=ONE)
-    world.cluster.answers.append(FAILED)
-    world.add(rule())
-    world.settle()
-    assert [name for _, name, _ in world.cluster.requests] == ["ml/a", "ml/b"]
-    assert world.evicted == ["b"]
 
 
 def test_sibling_that_a_person_deletes_is_missing_although_it_is_still_ready() -> None:

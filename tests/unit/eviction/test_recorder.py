@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -97,27 +98,27 @@ def test_events_beyond_the_most_are_dropped_and_counted() -> None:
     assert dropped(world) == 3
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
-def test_event_about_a_state_that_lasts_is_queued_again_after_an_hour(seconds: float, count: int) -> None:
-    world = evicting()
-    recorder = EvictionRecorder(world.deps)
-    recorder.record_pod_event(PodEventKind.HELD, POD, BECAUSE)
-    world.clock.elapsed += seconds
-    recorder.record_pod_event(PodEventKind.HELD, POD, BECAUSE)
-    assert len(recorder._buffer.waiting) == count
+def group(name: str) -> PodGroup:
+    return PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), SINGLE)
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(lambda recorder: recorder.record_pod_event(PodEventKind.HELD, POD, BECAUSE), id="about a pod"),
+        pytest.param(lambda recorder: recorder.record_group_event(group("one"), str(POD), BECAUSE), id="about a group"),
+    ],
+)
 @pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
-def test_event_about_a_pod_group_is_queued_again_after_an_hour_and_then_forgotten(seconds: float, count: int) -> None:
+def test_event_about_a_state_that_lasts_is_queued_again_after_an_hour(
+    record: Callable[[EvictionRecorder], None], seconds: float, count: int
+) -> None:
     world = evicting()
     recorder = EvictionRecorder(world.deps)
-    one, other = (
-        PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), SINGLE) for name in ("one", "other")
-    )
-    recorder.record_group_event(one, str(POD), BECAUSE)
+    record(recorder)
     world.clock.elapsed += seconds
-    recorder.record_group_event(one, str(POD), BECAUSE)
+    record(recorder)
     assert len(recorder._buffer.waiting) == count
     world.clock.elapsed += 3600.0
-    recorder.record_group_event(other, str(POD), BECAUSE)
-    assert list(recorder._groups) == ["uid-other"]
+    recorder.record_group_event(group("other"), str(POD), BECAUSE)
+    assert list(recorder._groups) == ["uid-other"], "after an hour a group is forgotten"

@@ -206,26 +206,26 @@ def test_rule_that_cannot_act_says_so(mode: Mode, fields: dict[str, Any], words:
     assert words in message
 
 
-def test_rule_that_does_not_ask_any_more_is_told() -> None:
-    world = delegated(claim("pod", tolerates(3600)), pod(), asking())
-    world.advance(1)
-    known = world.inventory.rules["rule"]
-    world.edit(known, meta=structs.replace(known.meta, annotations={}))
-    world.advance(11)
-    assert world.condition("rule") == ("False", "NothingToDo", "eviction is no longer requested")
-    assert world.planned == {}
-
-
-def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
-    """R1: what is pending is dropped as for a taint that is gone, and the rule says why."""
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"meta": rule().meta}, "eviction is no longer requested", id="asks no longer"),
+        pytest.param(
+            {"deleting": True, "generation": 2},
+            "the rule is being deleted, so its /evict has no effect",
+            id="is being deleted (R1)",
+        ),
+    ],
+)
+def test_rule_that_asks_no_longer_evicts_no_further_pod_and_says_why(fields: dict[str, Any], message: str) -> None:
+    """What is pending is dropped as for a taint that is gone."""
     world = delegated(claim("pod", tolerates(3600)), pod(), asking())
     world.advance(1)
     assert set(world.planned) == {"pod"}
-    world.edit(world.rule(), deleting=True, generation=2)
+    world.edit(world.rule(), **fields)
     assert world.after(4000) == []
-    assert world.told("EvictionCancelled") == ["pod"]
-    being_deleted = "the rule is being deleted, so its /evict has no effect"
-    assert world.condition("rule") == ("False", "NothingToDo", being_deleted)
+    assert (world.planned, world.told("EvictionCancelled")) == ({}, ["pod"])
+    assert world.condition("rule") == ("False", "NothingToDo", message)
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.DELEGATED])

@@ -244,24 +244,17 @@ def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_m
     assert warnings(caplog, "conditions not written")[2:] == [1]
 
 
-def test_failures_of_a_rule_are_forgotten_with_it() -> None:
-    world, server = refusing()
-    server.conditions = True
-    world.add(asking())
-    world.advance(30)
-    world.remove(world.inventory.rules["rule"])
-    world.advance(11)
-    assert failures(world) == 0
-
-
-def test_changes_of_the_status_do_not_hasten_a_retry() -> None:
+def test_changes_of_the_status_do_not_hasten_a_retry_and_failures_are_forgotten_with_the_rule() -> None:
     world, server = refusing()
     server.conditions = True
     world.add(asking())
     world.advance(30)
     before = server.attempts
     status_changed(world, (Condition("Other", "True"),))
-    assert server.attempts == before
+    assert (server.attempts, failures(world)) == (before, before)
+    world.remove(world.rule())
+    world.advance(11)
+    assert failures(world) == 0
 
 
 def test_announcement_is_forgotten_with_its_rule() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -28,6 +30,30 @@ RARELY = 600.0
 
 def times(world: World) -> list[float]:
     return [seconds for _, _, seconds in world.cluster.calls]
+
+
+# --- what a pod waits for ------------------------------------------------------------------------
+
+
+def wait(profile: EvictionProfile, hours: float, **fields: Any) -> tuple[float, StepReason] | None:
+    """How many seconds a pod waits after some hours that is due now, and for what; None if it may go."""
+    world = evicting(claim(), pod(**fields), rule(), base=profile)
+    world.clock.wall += timedelta(hours=hours)
+    world.catch_up()
+    found = world.worker._core.plan.waits.get("uid-pod")
+    if found is None or found.until is None:
+        assert "uid-pod" in world.worker._core.line
+        return None
+    return (found.until - world.clock.wall).total_seconds(), found.reason
+
+
+def test_pod_that_completes_is_left_to_it_from_when_it_is_due() -> None:
+    patient = structs.replace(AT_NIGHT, wait_for_completion_seconds=DAY, grace_seconds=HOUR)
+    assert wait(patient, 2, completes=True) == (23 * HOUR, StepReason.COMPLETING)
+    assert wait(patient, 24.75, completes=True) == (900.0, StepReason.COMPLETING)
+    assert wait(patient, 25, completes=True) == (7 * HOUR, StepReason.WINDOW)
+    assert wait(patient, 32, completes=True) is None
+    assert wait(patient, 8, completes=False) is None
 
 
 # --- windows ------------------------------------------------------------------------------------
