@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.costs import calls_of
-from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates, users, using
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates, users, using
 from tests.unit.eviction.world import EVICTED, FAILED, FREE, Budget, FakeCluster, World, evicting, gentle
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
@@ -165,22 +165,13 @@ def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
     assert (len(world.evicted), world.cluster.most) == (8, 3)
 
 
-def test_waves_of_a_gang_go_one_after_the_other() -> None:
-    world = gentle(per_owner_unavailable=None)
-    names = [f"rank-{number:03}" for number in range(120)]
-    world.add(*gang(*names, seconds={name: 100 * (number // 2) for number, name in enumerate(names) if number > 1}))
-    world.add(rule())
-    world.advance(100 * 60)
-    assert at(world) == {name: 100 * (number // 2) for number, name in enumerate(names)}
-
-
 # --- shared claims ------------------------------------------------------------------------------
 
 
-def sharing(world: World, name: str, *pods: Pod, pool: str = POOL) -> None:
+def sharing(world: World, name: str, *pods: Pod) -> None:
     """A claim that these pods use beside others of theirs."""
     consumers = users(*[each.meta.name for each in pods])
-    world.add(claim(name, consumers=consumers, owner="", devices=(f"gpu-{name}",), pool=pool), *pods)
+    world.add(claim(name, consumers=consumers, owner="", devices=(f"gpu-{name}",)), *pods)
 
 
 def test_pods_of_one_claim_wait_for_the_last_of_them_however_late() -> None:
@@ -192,24 +183,6 @@ def test_pods_of_one_claim_wait_for_the_last_of_them_however_late() -> None:
     world.add(rule())
     world.advance(110)
     assert at(world) == {"a": 100, "b": 100}
-
-
-def test_claim_that_no_taint_touches_makes_no_member_of_a_gang_wait_longer() -> None:
-    world = evicting()
-    own, scratch = PodClaim("a-claim", generated=True), PodClaim("scratch-claim")
-    world.add(claim("a", devices=("gpu-a",)))
-    sharing(world, "scratch", member("a", claims=(own, scratch)), pod("c", claims=(scratch,)), pool="disks")
-    world.add(*gang("b", seconds={"b": 100}), rule(selector=DeviceSelector(DRIVER, POOL)))
-    world.advance(110)
-    assert at(world) == {"a": 0, "b": 100}
-
-
-def test_daemon_that_shares_a_claim_is_not_waited_for() -> None:
-    world = evicting()
-    using = (PodClaim("both-claim"),)
-    sharing(world, "both", pod("a", claims=using), owned("agent", kind="DaemonSet", claims=using))
-    world.add(rule())
-    assert world.after(10) == ["a"]
 
 
 # --- PodGroups ----------------------------------------------------------------------------------

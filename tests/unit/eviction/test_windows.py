@@ -158,54 +158,11 @@ def test_deadline_of_a_budget_does_not_go_on_while_windows_are_closed() -> None:
     assert [verb for verb, _, _ in world.cluster.calls] == ["evict"]
 
 
-def test_window_of_a_changed_policy_holds_at_once() -> None:
-    world = evicting(*crowd(10), rule(), rate=1, burst=1)
-    assert len(world.after(2.5)) == 3
-    world.change_policy(structs.replace(AT_NIGHT, rate=1, burst=1))
-    assert len(world.after(HOUR)) == 3
-    world.change_policy(FREE)
-    assert len(world.after(1)) == 10
-    assert world.sample("pods_waiting", why="window") == 0
-
-
-@pytest.mark.untraced
-def test_profiles_have_their_own_windows() -> None:
-    early = structs.replace(
-        FREE, pod_labels=LabelMatch((("early", "yes"),)), windows=(EvictionWindow("0 14 * * *", HOUR),)
-    )
-    world = World(Mode.REPLACEMENT, early, AT_NIGHT)
-    for name, labels in (("early", (("early", "yes"),)), ("late", ())):
-        world.add(claim(name, devices=(name,)), pod(name, labels=labels))
-    world.add(rule())
-    world.advance(60)
-    message = world.condition("rule")[2]
-    assert "1 waiting for a window that opens at 2026-06-01T14:00:00+00:00 (UTC); 1 waiting for a window" in message
-    world.advance(DAY)
-    assert [(name.partition("/")[2], round(seconds)) for _, name, seconds in world.cluster.calls] == [
-        ("early", 2 * HOUR),
-        ("late", OPENS),
-    ]
-
-
 def test_no_one_waits_for_windows_in_mode_observe() -> None:
     world = evicting(*crowd(2), rule(), mode=Mode.OBSERVE, base=AT_NIGHT)
     world.advance(60)
     assert world.condition("rule")[1] == "ObserveOnly"
     assert world.sample("pods_waiting", why="window") == 0
-
-
-def test_pods_that_go_meanwhile_are_forgotten() -> None:
-    world = evicting(*crowd(2), rule(), base=AT_NIGHT)
-    world.advance(60)
-    waits = world.worker._core.plan.waits
-    assert {uid: each.reason for uid, each in waits.items()} == dict.fromkeys(
-        ["uid-pod-000", "uid-pod-001"], StepReason.WINDOW
-    )
-    world.remove(world.pod("pod-000"))
-    world.remove(world.inventory.rules["rule"])
-    world.settle()
-    assert world.worker._core.plan.waits == {}
-    assert world.after(2 * DAY) == []
 
 
 # --- windows of pods that go together -----------------------------------------------------------
