@@ -132,7 +132,7 @@ def test_lowest_limit_of_the_rules_of_a_patch_is_that_of_the_whole_patch(
 ) -> None:
     world = evicting(patch_ceiling_of=lambda each, _: Ceiling(limit(each), confirmed=False))
     fill(world, 0, 1)
-    world.add(part(0), other)
+    world.add(other, part(0))
     assert len(world.after(20)) == evicted
     assert stopped(world, name_of(0)).startswith("" if evicted else f"{TOGETHER} 4 pods, the limit is 3")
 

@@ -201,7 +201,7 @@ TEXTS: dict[str, tuple[list[Step], str]] = {
     "text that is taken away": ([ONE, ("", {}, 1, 3), ("one", {}, 0, 3)], "Stopped"),
     "text of something else": ([ONE, ("made up", {}, 1, 3), ("one", {}, 0, 3)], "Stopped"),
     "other taint, and a text that says how many went": ([ONE, ("two", {"key": "example.com/more"}, 3, 5)], "Stopped"),
-    "timeAdded that admission lets pass without a look (R4)": ([ONE, ("one", LATER, 1, 3)], "Stopped"),
+    "timeAdded that admission lets pass without a look (R4)": ([ONE, ("", LATER, 1, 3)], "Stopped"),
     "text of a rule that is done": ([ONE, ("", {}, 0, 3)], "Completed"),
 }
 
