@@ -123,3 +123,8 @@ def rule(
     given = {**({EVICT: "true"} if evict else {}), **(annotations or {})}
     meta = ObjectMeta(name=name, uid=uid or f"uid-{name}", annotations=given)
     return DeviceTaintRule(meta, selector, taint(effect, key, added=added), conditions, generation, deleting)
+
+
+def asking(**fields: Any) -> DeviceTaintRule:
+    """A rule that closes its devices and asks for eviction."""
+    return rule(effect="NoSchedule", evict=True, **fields)

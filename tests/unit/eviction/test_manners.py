@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, crowd, owned, pod, rule, slice_of, taint, tolerates, using
+from tests.unit.eviction.objects import asking, claim, crowd, owned, pod, rule, slice_of, taint, tolerates, using
 from tests.unit.eviction.world import BLUNT, FAILED, FREE, GONE, NO_BREAKER, Budget, World, delegated, evicting
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector, DeviceTaintRule
@@ -22,16 +22,8 @@ from webhook.eviction.profiles import Profiles, classes_of
 from webhook.policy.model import EvictionProfile, LabelMatch
 
 
-def times(world: World) -> list[float]:
-    return [seconds for _, _, seconds in world.cluster.calls]
-
-
 def rated(name: str, rate: int) -> DeviceTaintRule:
     return rule(name, key=f"example.com/{name}", annotations={EVICTIONS_PER_SECOND: str(rate)})
-
-
-def asking() -> DeviceTaintRule:
-    return rule(effect="NoSchedule", evict=True)
 
 
 # --- rates --------------------------------------------------------------------------------------
@@ -49,8 +41,8 @@ def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last:
         world.add(rated(f"rate-{rate}", rate))
     world.advance(60)
     expected = [max(0.0, (number - 10) / max(rates)) for number in range(1, 26)]
-    assert times(world) == pytest.approx(expected, abs=0.001)
-    assert max(times(world)) == pytest.approx(last, abs=0.001)
+    assert world.times == pytest.approx(expected, abs=0.001)
+    assert max(world.times) == pytest.approx(last, abs=0.001)
 
 
 def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
@@ -254,5 +246,5 @@ def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked:
     """Whatever the server asks for."""
     world = evicting(claim(), pod(), rule(), answers=[FAILED._replace(retry_after_seconds=asked)] * 100)
     world.advance(60)
-    times = [seconds for _, _, seconds in world.cluster.requests]
-    assert times[-1] - times[-2] == pytest.approx(10.0, abs=0.01)
+    asked = [seconds for _, _, seconds in world.cluster.requests]
+    assert asked[-1] - asked[-2] == pytest.approx(10.0, abs=0.01)

@@ -45,12 +45,6 @@ def test_rate_that_a_driver_asks_for_is_not_shared_with_its_other_taints(positio
     assert (evicted(world, "own"), evicted(world, "usual")) == (12, 6)
 
 
-def test_rate_that_a_driver_asks_for_is_one_for_the_pods_of_all_profiles() -> None:
-    world = cluster(structs.replace(FREE, priority_at_most=0), FREE)
-    world.settle()
-    assert (evicted(world, "own"), evicted(world, "usual")) == (10, PODS)
-
-
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
@@ -106,15 +100,6 @@ def own_rate(name: str, rate: str, device: str | None = None) -> DeviceTaintRule
     """A rule for a device, or all of them; without a rate of its own if that is empty."""
     annotations = {EVICTIONS_PER_SECOND: rate} if rate else {}
     return rule(name, selector=DeviceSelector(device=device), key=f"example.com/{name}", annotations=annotations)
-
-
-def test_rate_of_a_rule_is_one_for_the_pods_of_all_profiles() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, priority_at_most=0), FREE)
-    for number in range(16):
-        name = f"pod-{number:03}"
-        world.add(claim(name, devices=(name,)), pod(name, priority=number % 2))
-    world.add(own_rate("rule", "1"))
-    assert len(world.settled()) == 10
 
 
 # --- what uses it up ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, pod, rule, slice_of, tolerates
+from tests.unit.eviction.objects import asking, claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.world import BLUNT, FREE, World, delegated, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule, condition_of
@@ -25,10 +25,6 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-
-
-def asking(**fields: Any) -> DeviceTaintRule:
-    return rule(effect="NoSchedule", evict=True, **fields)
 
 
 def written(world: World, kind: str) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.objects import asking, claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World, delegated, evicting
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
@@ -23,10 +23,6 @@ from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, Writ
 
 REFUSED = "403: not allowed"
 EXPIRED = {EXPIRES_AT: format_time(NOW + timedelta(seconds=5))}
-
-
-def asking(**fields: Any) -> DeviceTaintRule:
-    return rule(effect="NoSchedule", evict=True, **fields)
 
 
 def reasons(world: World) -> list[str]:

@@ -28,10 +28,6 @@ RARELY = 600.0
 """How often conditions are written, in tests over days that are not about them."""
 
 
-def times(world: World) -> list[float]:
-    return [seconds for _, _, seconds in world.cluster.calls]
-
-
 # --- what a pod waits for ------------------------------------------------------------------------
 
 
@@ -66,10 +62,10 @@ def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None
     assert world.after(OPENS - 1) == []
     assert len(world.planned) == 100
     world.advance(DAY)
-    assert times(world) == pytest.approx([OPENS + number for number in range(60)], abs=0.01)
+    assert world.times == pytest.approx([OPENS + number for number in range(60)], abs=0.01)
     assert len(world.planned) == 40
     world.advance(DAY)
-    assert times(world)[60:] == pytest.approx([OPENS + DAY + number for number in range(40)], abs=0.01)
+    assert world.times[60:] == pytest.approx([OPENS + DAY + number for number in range(40)], abs=0.01)
     assert len(world.cluster.requests) == 100
 
 
@@ -84,7 +80,7 @@ def test_tolerated_time_comes_first(seconds: float, profile: EvictionProfile, at
     world = World(Mode.REPLACEMENT, profile, condition_seconds=RARELY)
     world.add(claim("pod", tolerates(int(seconds))), pod(completes=True), rule())
     world.advance(DAY)
-    assert times(world) == pytest.approx([at], abs=0.01)
+    assert world.times == pytest.approx([at], abs=0.01)
 
 
 @pytest.mark.untraced
@@ -236,4 +232,4 @@ def test_pods_that_complete_in_time_are_not_evicted() -> None:
     assert text.startswith("to be evicted unless it completes before 2026-06-02T12:00:00Z because of")
     world.edit(world.pod("pod-000"), phase="Succeeded")
     assert sorted(world.after(DAY)) == ["pod-001", "pod-002", "server"]
-    assert times(world)[1:] == pytest.approx([DAY, DAY], abs=0.01)
+    assert world.times[1:] == pytest.approx([DAY, DAY], abs=0.01)

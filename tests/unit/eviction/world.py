@@ -452,6 +452,11 @@ class World:
         return [pod.partition("/")[2] for _, pod, _ in self.cluster.calls]
 
     @property
+    def times(self) -> list[float]:
+        """When they were evicted, in seconds since the beginning."""
+        return [seconds for _, _, seconds in self.cluster.calls]
+
+    @property
     def planned(self) -> dict[str, float]:
         """Seconds from now until pods are due, by name."""
         core, pods = self.worker._core, self.inventory.pods
