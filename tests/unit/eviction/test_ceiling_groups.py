@@ -51,20 +51,14 @@ from webhook.inventory.targets import rule_name
 # --- together -------------------------------------------------------------------------------------
 
 
-def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_eviction() -> None:
-    world = limited(5, pools=(0, 1, 2))
+@pytest.mark.parametrize("limit", [5, 6])
+def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_eviction(limit: int) -> None:
+    world = limited(limit, pools=(0, 1, 2))
     world.add(*[part(number) for number in range(3)])
-    assert world.after(60) == []
-    for number in range(3):
-        expected = f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; 0 pods evicted"
-        assert stopped(world, name_of(number)) == expected
-    assert world.told("EvictionStopped") == [name_of(0), name_of(1), name_of(2)]
-
-
-def test_rules_of_a_patch_at_the_limit_evict_all_pods() -> None:
-    world = limited(6, pools=(0, 1, 2))
-    world.add(*[part(number) for number in range(3)])
-    assert len(world.after(60)) == 6
+    assert len(world.after(60)) == (6 if limit == 6 else 0)
+    told = f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; 0 pods evicted" if limit < 6 else ""
+    assert [stopped(world, name_of(number)) for number in range(3)] == [told] * 3
+    assert world.told("EvictionStopped") == ([name_of(0), name_of(1), name_of(2)] if told else [])
 
 
 def test_rules_that_were_judged_one_by_one_do_not_count_together() -> None:
@@ -424,14 +418,3 @@ def test_text_of_a_patch_that_does_not_count_resets_no_count() -> None:
     fill(world, 0, start=2)
     assert len(world.after(20)) == 2
     assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
-
-
-def test_second_hundred_takes_a_new_text() -> None:
-    world = limited(0, {"a hundred": 100, "as many again": 200})
-    world.set_patch(patch(text="a hundred"))
-    world.add(part(0, conditions=(counted(100),)))
-    fill(world, 0, pods=1)
-    world.advance(20)
-    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 101 pods, at most 100 were confirmed")
-    world.set_patch(patch(text="as many again"))
-    assert len(world.after(20)) == 1

@@ -241,18 +241,6 @@ def test_limit_that_holds_pods_back_is_told_and_counted(limit: str, why: str) ->
     assert world.sample("pods_waiting", why=why) == 8
 
 
-def test_rule_that_finds_a_limit_used_up_is_limited_only_after_the_same_time() -> None:
-    """H4: that pods of another rule take all places is no news either until it has lasted."""
-    world = stuck(LIMITS["overall"])
-    world.advance(25)
-    only = DeviceSelector(device="other-0")
-    world.add(claim("other", devices=("other-0",)), pod("other"), rule("other", selector=only))
-    world.advance(25)
-    assert world.condition("other")[1] == "Evicting"
-    world.advance(15)
-    assert world.condition("other")[1] == "Limited"
-
-
 def test_rule_that_is_limited_when_it_is_first_looked_at_has_not_been_for_long() -> None:
     """H4: a new leader knows pods that wait before it first looks at their rule."""
     world = stuck(LIMITS["overall"])
