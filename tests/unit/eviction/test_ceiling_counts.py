@@ -10,6 +10,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule, using
+from tests.unit.eviction.patched import counted
 from tests.unit.eviction.slow import UNSURE
 from tests.unit.eviction.world import EVICTED, FakeCluster, World, evicting
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, Condition, DeviceSelector, DeviceTaintRule
@@ -17,14 +18,6 @@ from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
 from webhook.eviction.ports import Ceiling, EvictionOutcome, PodRef
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
-
-
-def evicted(number: int) -> Condition:
-    return Condition(EVICTED_PODS, "True", "PodsEvicted", str(number), 1, NOW)
-
-
-def counted(number: int) -> Condition:
-    return Condition(COUNTED_PODS, "True", "PodsCounted", str(number))
 
 
 def follow(group: CeilingGroup, old: DeviceTaintRule, new: DeviceTaintRule) -> None:
@@ -95,7 +88,7 @@ def test_rule_that_is_narrowed_again_and_again_stays_under_its_ceiling() -> None
 
 def before(number: int) -> Tally:
     """Of a rule for which pods were evicted by an earlier leader."""
-    return Tally(rule(conditions=(evicted(number),)))
+    return Tally(rule(conditions=(counted(number),)))
 
 
 def group_of(**numbers: int) -> CeilingGroup:
@@ -135,12 +128,12 @@ def test_counts_are_added_up_and_stay_when_a_rule_is_gone() -> None:
     ("conditions", "counting"),
     [
         ((), 0),
-        ((evicted(7),), 7),
-        ((evicted(7), counted(2)), 2),
-        ((evicted(7), counted(0)), 0),
-        ((evicted(7), counted(9)), 9),
-        ((evicted(7), Condition(COUNTED_PODS, "True", "PodsCounted", "a few")), 7),
-        ((counted(2),), 2),
+        ((counted(7),), 7),
+        ((counted(7), counted(2, COUNTED_PODS)), 2),
+        ((counted(7), counted(0, COUNTED_PODS)), 0),
+        ((counted(7), counted(9, COUNTED_PODS)), 9),
+        ((counted(7), Condition(COUNTED_PODS, "True", "PodsCounted", "a few")), 7),
+        ((counted(2, COUNTED_PODS),), 2),
     ],
 )
 def test_new_leader_reads_both_counts(conditions: tuple[Condition, ...], counting: int) -> None:

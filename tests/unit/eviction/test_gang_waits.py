@@ -114,15 +114,6 @@ def test_rule_counts_its_own_pod_that_waits_for_one_of_another_rule() -> None:
     assert found.next_due == NOW + timedelta(seconds=50)
 
 
-def test_namespace_on_hold_holds_all_pods_themselves() -> None:
-    world = evicting()
-    world.holds["ml"] = "release"
-    world.add(*gang("a", "b"), rule())
-    world.advance(20)
-    assert said(world) == ("Held", "2 pods pending in 1 namespace; 2 held")
-    assert causes(world) == {"held": 2}
-
-
 # --- due times ----------------------------------------------------------------------------------
 
 

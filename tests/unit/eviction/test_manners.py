@@ -226,11 +226,6 @@ def test_log_says_that_a_pod_is_not_tried_again_whose_taint_went_meanwhile(caplo
     assert delays(caplog, "pod not evicted") == [0.0]
 
 
-def test_failures_do_not_use_up_the_rate() -> None:
-    world = evicting(claim(), pod(), rule(), max_per_minute=1, rate=1, burst=1, answers=[FAILED] * 5)
-    assert world.after(5) == ["pod"]
-
-
 def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
     world = evicting(claim("pod", tolerates(60)), pod(), rule(), base=BLUNT)
     world.advance(50)

@@ -29,10 +29,6 @@ def going(*tolerated: int, mode: Mode = Mode.DELEGATED, in_tree: InTree = InTree
     return world
 
 
-def times(world: World) -> dict[str, float]:
-    return {ref.partition("/")[2]: round(seconds) for _, ref, seconds in world.cluster.calls}
-
-
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
@@ -46,7 +42,7 @@ def test_no_pod_goes_before_that_time_nor_before_it_is_due(seconds: float | None
     world = going(0, 900)
     world.add(starting(seconds))
     world.advance(4000)
-    assert times(world) == expected
+    assert world.went_at == expected
 
 
 def test_announcement_counts_if_it_is_later() -> None:
@@ -56,7 +52,7 @@ def test_announcement_counts_if_it_is_later() -> None:
     assert world.after(100) == []
     world.leads = True
     world.advance(2)
-    assert [round(seconds) for seconds in times(world).values()] == [pytest.approx(101, abs=2)]
+    assert [round(seconds) for seconds in world.went_at.values()] == [pytest.approx(101, abs=2)]
 
 
 def test_condition_says_when_the_first_pod_is_due() -> None:
@@ -79,7 +75,7 @@ def test_time_can_be_changed_while_pods_wait() -> None:
     sooner = structs.replace(world.inventory.rules["rule"], meta=starting(3700).meta)
     world.change(world.inventory.rules["rule"], sooner)
     world.advance(60)
-    assert times(world) == {"pod-0": 3700}
+    assert world.went_at == {"pod-0": 3700}
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
@@ -101,7 +97,7 @@ def test_replacement_keeps_to_it_for_every_rule() -> None:
     world = going(0, mode=Mode.REPLACEMENT, in_tree=InTree.ABSENT)
     world.add(starting(600, "NoExecute"))
     world.advance(4000)
-    assert times(world) == {"pod-0": 600}
+    assert world.went_at == {"pod-0": 600}
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow"])

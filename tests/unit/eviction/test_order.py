@@ -52,13 +52,15 @@ Come = InventoryObject | tuple[InventoryObject, InventoryObject]
 
 def come(*objects: Come, held: tuple[str, ...] = (), mode: Mode = Mode.REPLACEMENT, **planned: float) -> Case:
     """Objects come, or come and change; these pods are due in so many seconds."""
-    events = [((None, each[0]), each) if isinstance(each, tuple) else ((None, each),) for each in objects]
+    events: list[tuple[Change, ...]] = [
+        ((None, each[0]), each) if isinstance(each, tuple) else ((None, each),) for each in objects
+    ]
     return Case(tuple(events), planned, held=held, mode=mode)
 
 
-def hit(*objects: Come, **planned: float) -> Case:
+def hit(*objects: Come, held: tuple[str, ...] = (), **planned: float) -> Case:
     """With a rule for all devices."""
-    return come(*objects, rule(), **planned)
+    return come(*objects, rule(), held=held, **planned)
 
 
 def spared(old: InventoryObject, new: InventoryObject | None, *before: InventoryObject) -> Case:

@@ -45,11 +45,6 @@ def group(mode: str = ALL, name: str = "ring") -> PodGroup:
     return PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), mode, None)
 
 
-def at(world: World) -> dict[str, float]:
-    """When pods were evicted, in seconds since the beginning."""
-    return {name.partition("/")[2]: round(when) for _, name, when in world.cluster.calls}
-
-
 # --- gangs --------------------------------------------------------------------------------------
 
 
@@ -101,7 +96,7 @@ def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
         world.add(claim(name), owned(name, labels=(("devicetaint.io/pool", name),)))
     world.add(rule())
     world.advance(120)
-    first, second = sorted(at(world).values())
+    first, second = sorted(world.went_at.values())
     assert (first, second) == (0, 60)
 
 
@@ -145,7 +140,7 @@ WAITS: dict[str, tuple[list[ResourceClaim | Pod], dict[str, Any], dict[str, int]
 def test_gang_waits_for(pods: list[ResourceClaim | Pod], settings: dict[str, Any], expected: dict[str, int]) -> None:
     world = evicting(*pods, rule(), **settings)
     world.advance(140)
-    assert at(world) == expected
+    assert world.went_at == expected
 
 
 def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
@@ -182,7 +177,7 @@ def test_pods_of_one_claim_wait_for_the_last_of_them_however_late() -> None:
     sharing(world, "both", pod("a", claims=using), pod("b", claims=using, priority=-1))
     world.add(rule())
     world.advance(110)
-    assert at(world) == {"a": 100, "b": 100}
+    assert world.went_at == {"a": 100, "b": 100}
 
 
 # --- PodGroups ----------------------------------------------------------------------------------
@@ -262,4 +257,4 @@ def test_gang_is_deleted_as_a_whole_after_the_deadline() -> None:
     world = gentle(*gang("a", "b", "c"), rule(), deadline_seconds=20.0, delete_after_deadline=True, budgets=[Budget()])
     world.advance(60)
     assert sorted(verb for verb, *_ in world.cluster.calls) == ["delete"] * 3
-    assert len(set(at(world).values())) == 1
+    assert len(set(world.went_at.values())) == 1

@@ -457,6 +457,11 @@ class World:
         return [seconds for _, _, seconds in self.cluster.calls]
 
     @property
+    def went_at(self) -> dict[str, int]:
+        """The same in full seconds, by name."""
+        return {pod.partition("/")[2]: round(seconds) for _, pod, seconds in self.cluster.calls}
+
+    @property
     def planned(self) -> dict[str, float]:
         """Seconds from now until pods are due, by name."""
         core, pods = self.worker._core, self.inventory.pods
