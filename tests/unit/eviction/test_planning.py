@@ -327,3 +327,15 @@ async def test_line_that_nobody_may_leave_is_looked_at_in_pieces(monkeypatch: py
     others.cancel()
     assert [each.key for each in taken.members] == ["ml/last"]
     assert looks.turns >= 2 * MANY / 1000
+
+
+def test_no_pod_is_taken_twice_although_some_are_taken_while_a_plan_is_made() -> None:
+    """They are taken by the plan before, and their requests have no answer yet."""
+    world = evicting(lingering=True)
+    many(world)
+    world.catch_up()
+    world.worker.requeue_waiting()
+    taken = [world.worker.take() for _ in world.worker.planner.steps()]
+    taken += iter(world.worker.take, None)
+    uids = [unit.members[0].uid for unit in taken if unit is not None]
+    assert len(uids) == len(set(uids)) == MANY
