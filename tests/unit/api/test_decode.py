@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, make_context
+from tests.tables import table
 from webhook.admission.chain import validate
 from webhook.admission.review import decode_review
 from webhook.api.claims import ResourceClaim, decode_claim
@@ -29,23 +31,6 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 4096
 MAX_TYPE_ERRORS = 100
 
-NULL_READS_AS_ZERO = [
-    pytest.param(lambda reader: reader.text("field"), "", id="text"),
-    pytest.param(lambda reader: reader.optional_text("field"), None, id="optional text"),
-    pytest.param(lambda reader: reader.integer("field"), None, id="integer"),
-    pytest.param(lambda reader: reader.boolean("field"), None, id="boolean"),
-    pytest.param(lambda reader: reader.time("field"), None, id="time"),
-    pytest.param(lambda reader: reader.child("field"), None, id="child"),
-    pytest.param(lambda reader: reader.child_or_empty("field").raw, {}, id="child or empty"),
-    pytest.param(lambda reader: reader.list("field"), [], id="list"),
-    pytest.param(lambda reader: list(reader.each("field")), [], id="each"),
-    pytest.param(lambda reader: reader.texts("field"), (), id="texts"),
-    pytest.param(lambda reader: reader.map("field"), {}, id="map"),
-    pytest.param(lambda reader: reader.text_map("field"), {}, id="text map"),
-    pytest.param(lambda reader: list(reader.entries("field")), [], id="entries"),
-    pytest.param(lambda reader: reader.has("field"), False, id="has"),
-]
-
 
 def at_spec(raw: dict[str, Any]) -> Reader:
     return Reader(raw, [], Path.root().child("spec"))
@@ -55,172 +40,100 @@ def texts(errors: list[FieldError]) -> list[str]:
     return [str(error) for error in errors]
 
 
+def plain(value: Any) -> Any:
+    """Readers as what they read."""
+    if isinstance(value, Reader):
+        return value.raw
+    if isinstance(value, Iterator):
+        return [plain(each) for each in value]
+    return tuple(map(plain, value)) if isinstance(value, tuple) else value
+
+
 @pytest.mark.parametrize("raw", [{}, {"field": None}], ids=["missing", "null"])
-@pytest.mark.parametrize(("read", "zero"), NULL_READS_AS_ZERO)
-def test_missing_and_null_read_as_zero_without_error(
-    read: Callable[[Reader], object], zero: object, raw: dict[str, Any]
-) -> None:
-    reader = at_spec(raw)
-    assert read(reader) == zero
-    assert reader.errors == []
-
-
 @pytest.mark.parametrize(
-    ("read", "value", "read_as"),
+    ("method", "zero"),
     [
-        pytest.param(lambda reader: reader.text("field"), "x", "x", id="text"),
-        pytest.param(lambda reader: reader.optional_text("field"), "", "", id="optional text that is empty"),
-        pytest.param(lambda reader: reader.integer("field"), -(2**63), -(2**63), id="smallest integer"),
-        pytest.param(lambda reader: reader.integer("field"), 2**63 - 1, 2**63 - 1, id="greatest integer"),
-        pytest.param(lambda reader: reader.boolean("field"), False, False, id="boolean"),
-        pytest.param(lambda reader: reader.time("field"), "2026-06-01T12:00:00Z", NOW, id="time"),
-        pytest.param(lambda reader: reader.child("field").raw, {"a": 1}, {"a": 1}, id="child"),
-        pytest.param(lambda reader: [each.raw for each in reader.each("field")], [{"a": 1}], [{"a": 1}], id="each"),
-        pytest.param(lambda reader: reader.texts("field"), ["a", "b"], ("a", "b"), id="texts"),
-        pytest.param(lambda reader: reader.text_map("field"), {"a": "b"}, {"a": "b"}, id="text map"),
-        pytest.param(
-            lambda reader: [(key, each.raw) for key, each in reader.entries("field")],
-            {"a": {"b": 1}, "c": None},
-            [("a", {"b": 1}), ("c", {})],
-            id="entries, of which null reads as empty",
-        ),
+        *[("text", ""), ("optional_text", None), ("integer", None), ("boolean", None), ("time", None), ("has", False)],
+        *[("child", None), ("child_or_empty", {}), ("list", []), ("each", []), ("texts", ()), ("entries", [])],
+        *[("map", {}), ("text_map", {})],
     ],
 )
-def test_value_of_the_right_type_is_read(read: Callable[[Reader], object], value: object, read_as: object) -> None:
-    reader = at_spec({"field": value})
-    assert read(reader) == read_as
+def test_missing_and_null_read_as_zero_without_error(method: str, zero: object, raw: dict[str, Any]) -> None:
+    reader = at_spec(raw)
+    assert plain(getattr(reader, method)("field")) == zero
     assert reader.errors == []
 
 
-@pytest.mark.parametrize(
-    ("read", "value", "read_as", "error"),
-    [
-        pytest.param(
-            lambda reader: reader.text("field"),
-            7,
-            "",
-            "spec.field: Invalid value: 7: must be a string",
-            id="a number for a text",
-        ),
-        pytest.param(
-            lambda reader: reader.optional_text("field"),
-            {"a": 1, "b": 2},
-            "",
-            'spec.field: Invalid value: "an object of 2 fields": must be a string',
-            id="an object for a text is told by its size",
-        ),
-        pytest.param(
-            lambda reader: reader.integer("field"),
-            True,
-            None,
-            "spec.field: Invalid value: true: must be a 64-bit integer",
-            id="true is no number",
-        ),
-        pytest.param(
-            lambda reader: reader.integer("field"),
-            1.0,
-            None,
-            "spec.field: Invalid value: 1.0: must be a 64-bit integer",
-            id="a fraction is no integer, even if whole",
-        ),
-        pytest.param(
-            lambda reader: reader.integer("field"),
-            2**63,
-            None,
-            "spec.field: Invalid value: 9223372036854775808: must be a 64-bit integer",
-            id="an integer beyond 64 bits",
-        ),
-        pytest.param(
-            lambda reader: reader.integer("field"),
-            -(2**63) - 1,
-            None,
-            "spec.field: Invalid value: -9223372036854775809: must be a 64-bit integer",
-            id="an integer below 64 bits",
-        ),
-        pytest.param(
-            lambda reader: reader.boolean("field"),
-            1,
-            None,
-            "spec.field: Invalid value: 1: must be true or false",
-            id="a number for a boolean",
-        ),
-        pytest.param(
-            lambda reader: reader.time("field"),
-            "",
-            None,
-            'spec.field: Invalid value: "": must be a time like "2026-01-31T12:00:00Z" (RFC 3339)',
-            id="the empty string for a time",
-        ),
-        pytest.param(
-            lambda reader: reader.time("field"),
-            1780315200,
-            None,
-            'spec.field: Invalid value: 1780315200: must be a time like "2026-01-31T12:00:00Z" (RFC 3339)',
-            id="seconds for a time",
-        ),
-        pytest.param(
-            lambda reader: reader.child("field"),
-            [1, 2],
-            None,
-            'spec.field: Invalid value: "a list of 2 entries": must be an object',
-            id="a list for an object is told by its size",
-        ),
-        pytest.param(
-            lambda reader: reader.child_or_empty("field").raw,
-            "x",
-            {},
-            'spec.field: Invalid value: "x": must be an object',
-            id="a text for an object that is always there",
-        ),
-        pytest.param(
-            lambda reader: [each.raw for each in reader.each("field")],
-            {},
-            [],
-            'spec.field: Invalid value: "an object of 0 fields": must be a list',
-            id="an object for a list",
-        ),
-        pytest.param(
-            lambda reader: [each.raw for each in reader.each("field")],
-            [{"a": 1}, None, 3],
-            [{"a": 1}, {}, {}],
-            "spec.field[2]: Invalid value: 3: must be an object",
-            id="a number for an object in a list, where null reads as empty",
-        ),
-        pytest.param(
-            lambda reader: reader.texts("field"),
-            ["a", 1],
-            ("a",),
-            "spec.field[1]: Invalid value: 1: must be a string",
-            id="a number among texts",
-        ),
-        pytest.param(
-            lambda reader: reader.map("field"),
-            [],
-            {},
-            'spec.field: Invalid value: "a list of 0 entries": must be an object',
-            id="a list for a map",
-        ),
-        pytest.param(
-            lambda reader: reader.text_map("field"),
-            {"a": 1, "b": None},
-            {"a": "", "b": ""},
-            "spec.field[a]: Invalid value: 1: must be a string",
-            id="a number in a map of texts, where null reads as empty",
-        ),
-        pytest.param(
-            lambda reader: [(key, each.raw) for key, each in reader.entries("field")],
-            {"a": 1},
-            [("a", {})],
-            "spec.field[a]: Invalid value: 1: must be an object",
-            id="a number in a map of objects",
-        ),
-    ],
+@table(
+    "method, value, read_as",
+    {
+        "text": ("text", "x", "x"),
+        "optional text that is empty": ("optional_text", "", ""),
+        "smallest integer": ("integer", -(2**63), -(2**63)),
+        "greatest integer": ("integer", 2**63 - 1, 2**63 - 1),
+        "boolean": ("boolean", False, False),
+        "time": ("time", "2026-06-01T12:00:00Z", NOW),
+        "child": ("child", {"a": 1}, {"a": 1}),
+        "each": ("each", [{"a": 1}], [{"a": 1}]),
+        "texts": ("texts", ["a", "b"], ("a", "b")),
+        "text map": ("text_map", {"a": "b"}, {"a": "b"}),
+        "entries, of which null reads as empty": ("entries", {"a": {"b": 1}, "c": None}, [("a", {"b": 1}), ("c", {})]),
+    },
+)
+def test_value_of_the_right_type_is_read(method: str, value: object, read_as: object) -> None:
+    reader = at_spec({"field": value})
+    assert plain(getattr(reader, method)("field")) == read_as
+    assert reader.errors == []
+
+
+TEXT, INTEGER, OBJECT = "must be a string", "must be a 64-bit integer", "must be an object"
+A_TIME = 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
+
+
+@table(
+    "method, value, read_as, error",
+    {
+        "a number for a text": ("text", 7, "", f"7: {TEXT}"),
+        "an object is told by its size": ("optional_text", {"a": 1, "b": 2}, "", f'"an object of 2 fields": {TEXT}'),
+        "true is no number": ("integer", True, None, f"true: {INTEGER}"),
+        "a fraction is no integer, even if whole": ("integer", 1.0, None, f"1.0: {INTEGER}"),
+        "an integer beyond 64 bits": ("integer", 2**63, None, f"9223372036854775808: {INTEGER}"),
+        "an integer below 64 bits": ("integer", -(2**63) - 1, None, f"-9223372036854775809: {INTEGER}"),
+        "a number for a boolean": ("boolean", 1, None, "1: must be true or false"),
+        "the empty string for a time": ("time", "", None, f'"": {A_TIME}'),
+        "seconds for a time": ("time", 1780315200, None, f"1780315200: {A_TIME}"),
+        "a list is told by its size": ("child", [1, 2], None, f'"a list of 2 entries": {OBJECT}'),
+        "a text for an object that is always there": ("child_or_empty", "x", {}, f'"x": {OBJECT}'),
+        "an object for a list": ("each", {}, [], '"an object of 0 fields": must be a list'),
+        "a list for a map": ("map", [], {}, f'"a list of 0 entries": {OBJECT}'),
+    },
 )
 def test_value_of_another_type_reads_as_zero_and_is_told(
-    read: Callable[[Reader], object], value: object, read_as: object, error: str
+    method: str, value: object, read_as: object, error: str
 ) -> None:
+    _assert_told(method, value, read_as, f"spec.field: Invalid value: {error}")
+
+
+@table(
+    "method, value, read_as, error",
+    {
+        "among objects, where null reads as empty": ("each", [{"a": 1}, None, 3], [{"a": 1}, {}, {}], f"[2]: {OBJECT}"),
+        "among texts": ("texts", ["a", 1], ("a",), f"[1]: {TEXT}"),
+        "in a map of texts, where null reads as empty": (
+            *("text_map", {"a": 1, "b": None}, {"a": "", "b": ""}, f"[a]: {TEXT}"),
+        ),
+        "in a map of objects": ("entries", {"a": 1}, [("a", {})], f"[a]: {OBJECT}"),
+    },
+)
+def test_number_among_others_is_told_at_its_place(method: str, value: Any, read_as: object, error: str) -> None:
+    place, _, text = error.partition(": ")
+    wrong = value["a"] if isinstance(value, dict) else value[-1]
+    _assert_told(method, value, read_as, f"spec.field{place}: Invalid value: {wrong}: {text}")
+
+
+def _assert_told(method: str, value: object, read_as: object, error: str) -> None:
     reader = at_spec({"field": value})
-    assert read(reader) == read_as
+    assert plain(getattr(reader, method)("field")) == read_as
     assert texts(reader.errors) == [error]
     assert [each.type.value for each in reader.errors] == ["FieldValueTypeInvalid"]
 
