@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import table
 from webhook.api.field import (
     FieldError,
     Finding,
@@ -25,30 +26,24 @@ BASIC = Path.root().child("spec", "devices").index(3).only_written("basic").chil
 FLAT = Path.root().child("spec", "devices", "requests").index(0).only_normalized("exactly").child("tolerations")
 
 
-@pytest.mark.parametrize(
-    ("path", "normal", "written"),
-    [
-        pytest.param(Path.root(), "", "", id="the object itself has an empty path"),
-        pytest.param(TAINT, "spec.taint", "spec.taint", id="fields are joined by dots"),
-        pytest.param(TAINT.child("a", "b"), "spec.taint.a.b", "spec.taint.a.b", id="several steps at once"),
-        pytest.param(Path.root().index(2), "[2]", "[2]", id="an entry of a list at the root"),
-        pytest.param(TAINT.key("a/b"), "spec.taint[a/b]", "spec.taint[a/b]", id="an entry of a map"),
-        pytest.param(
-            BASIC,
-            "spec.devices[3].taints[0].effect",
-            "spec.devices[3].basic.taints[0].effect",
-            id="a level that only v1beta1 writes",
+@table(
+    "path, normal, written",
+    {
+        "the object itself has an empty path": (Path.root(), "", None),
+        "fields are joined by dots": (TAINT, "spec.taint", None),
+        "several steps at once": (TAINT.child("a", "b"), "spec.taint.a.b", None),
+        "an entry of a list at the root": (Path.root().index(2), "[2]", None),
+        "an entry of a map": (TAINT.key("a/b"), "spec.taint[a/b]", None),
+        "a level that only v1beta1 writes": (
+            *(BASIC, "spec.devices[3].taints[0].effect", "spec.devices[3].basic.taints[0].effect"),
         ),
-        pytest.param(
-            FLAT,
-            "spec.devices.requests[0].exactly.tolerations",
-            "spec.devices.requests[0].tolerations",
-            id="a level that v1beta1 leaves out",
+        "a level that v1beta1 leaves out": (
+            *(FLAT, "spec.devices.requests[0].exactly.tolerations", "spec.devices.requests[0].tolerations"),
         ),
-    ],
+    },
 )
-def test_path_has_a_normalized_and_a_written_reading(path: Path, normal: str, written: str) -> None:
-    assert (str(path), path.written) == (normal, written)
+def test_path_has_a_normalized_and_a_written_reading(path: Path, normal: str, written: str | None) -> None:
+    assert (str(path), path.written) == (normal, normal if written is None else written)
 
 
 def test_paths_are_equal_only_if_both_readings_are() -> None:
@@ -76,85 +71,38 @@ def test_long_map_keys_are_shortened_in_the_middle(key: str, shown: str) -> None
     assert str(Path.root().child("attributes").key(key)) == f"attributes[{shown}]"
 
 
-@pytest.mark.parametrize(
-    ("error", "text", "reason"),
-    [
-        pytest.param(required(TAINT), "spec.taint: Required value", "FieldValueRequired", id="required, bare"),
-        pytest.param(
-            required(TAINT, "is required"),
-            "spec.taint: Required value: is required",
-            "FieldValueRequired",
-            id="required, with a reason",
+SORTED = '"Evict": supported values: "NoExecute", "NoSchedule", "None"'
+
+
+@table(
+    "error, text, reason",
+    {
+        "required, bare": (required(TAINT), "Required value", "Required"),
+        "required, with a reason": (required(TAINT, "is required"), "Required value: is required", "Required"),
+        "invalid text is quoted": (invalid(TAINT, "x", "must be y"), 'Invalid value: "x": must be y', "Invalid"),
+        "invalid number is not quoted": (invalid(TAINT, -1, "is odd"), "Invalid value: -1: is odd", "Invalid"),
+        "invalid structure is JSON": (invalid(TAINT, {"a": True}, "b"), 'Invalid value: {"a":true}: b', "Invalid"),
+        "supported values are sorted": (
+            *(not_supported(TAINT, "Evict", {"NoSchedule", "NoExecute", "None"}), f"Unsupported value: {SORTED}"),
+            "NotSupported",
         ),
-        pytest.param(
-            invalid(TAINT, "x", "must be y"),
-            'spec.taint: Invalid value: "x": must be y',
-            "FieldValueInvalid",
-            id="invalid text is quoted",
-        ),
-        pytest.param(
-            invalid(TAINT, -1, "must be greater than zero"),
-            "spec.taint: Invalid value: -1: must be greater than zero",
-            "FieldValueInvalid",
-            id="invalid number is not quoted",
-        ),
-        pytest.param(
-            invalid(TAINT, {"a": True}, "must be y"),
-            'spec.taint: Invalid value: {"a":true}: must be y',
-            "FieldValueInvalid",
-            id="invalid structure is JSON",
-        ),
-        pytest.param(
-            not_supported(TAINT, "Evict", {"NoSchedule", "NoExecute", "None"}),
-            'spec.taint: Unsupported value: "Evict": supported values: "NoExecute", "NoSchedule", "None"',
-            "FieldValueNotSupported",
-            id="supported values are sorted",
-        ),
-        pytest.param(
-            too_many(TAINT, 17, 16),
-            "spec.taint: Too many: 17: must have at most 16 items",
-            "FieldValueTooMany",
-            id="too many, plural",
-        ),
-        pytest.param(
-            too_many(TAINT, 2, 1),
-            "spec.taint: Too many: 2: must have at most 1 item",
-            "FieldValueTooMany",
-            id="too many, singular",
-        ),
-        pytest.param(
-            too_long(TAINT, 63),
-            "spec.taint: Too long: may not be more than 63 bytes",
-            "FieldValueTooLong",
-            id="too long leaves the value out",
-        ),
-        pytest.param(
-            forbidden(TAINT, "hits 412 devices"),
-            "spec.taint: Forbidden: hits 412 devices",
-            "FieldValueForbidden",
-            id="forbidden",
-        ),
-        pytest.param(duplicate(TAINT, "A"), 'spec.taint: Duplicate value: "A"', "FieldValueDuplicate", id="duplicate"),
-        pytest.param(
-            type_invalid(TAINT, 7, "a string"),
-            "spec.taint: Invalid value: 7: must be a string",
-            "FieldValueTypeInvalid",
-            id="another type",
-        ),
-        pytest.param(not_found(TAINT, "A"), 'spec.taint: Not found: "A"', "FieldValueNotFound", id="not found"),
-        pytest.param(
-            internal_error(TAINT, "why"), "spec.taint: Internal error: why", "InternalError", id="internal error"
-        ),
-        pytest.param(
-            required(Path.root(), "must be there"),
-            "Required value: must be there",
-            "FieldValueRequired",
-            id="an error of the whole object has no path",
-        ),
-    ],
+        "too many, plural": (too_many(TAINT, 17, 16), "Too many: 17: must have at most 16 items", "TooMany"),
+        "too many, singular": (too_many(TAINT, 2, 1), "Too many: 2: must have at most 1 item", "TooMany"),
+        "too long leaves the value out": (too_long(TAINT, 63), "Too long: may not be more than 63 bytes", "TooLong"),
+        "forbidden": (forbidden(TAINT, "hits 412 devices"), "Forbidden: hits 412 devices", "Forbidden"),
+        "duplicate": (duplicate(TAINT, "A"), 'Duplicate value: "A"', "Duplicate"),
+        "another type": (type_invalid(TAINT, 7, "a string"), "Invalid value: 7: must be a string", "TypeInvalid"),
+        "not found": (not_found(TAINT, "A"), 'Not found: "A"', "NotFound"),
+    },
 )
 def test_error_speaks_in_the_api_servers_words(error: FieldError, text: str, reason: str) -> None:
-    assert (str(error), error.type.value) == (text, reason)
+    assert (str(error), error.type.value) == (f"spec.taint: {text}", f"FieldValue{reason}")
+
+
+def test_internal_error_is_of_no_value_and_an_error_of_the_whole_object_has_no_path() -> None:
+    error = internal_error(TAINT, "why")
+    assert (str(error), error.type.value) == ("spec.taint: Internal error: why", "InternalError")
+    assert str(required(Path.root(), "must be there")) == "Required value: must be there"
 
 
 def test_declarative_errors_are_told_at_the_path_as_written() -> None:
@@ -185,48 +133,31 @@ def test_only_rules_of_a_policy_are_policy() -> None:
     assert not Finding(Severity.DENY, error, code="DT001").policy
 
 
-@pytest.mark.parametrize(
-    ("finding", "text"),
-    [
-        pytest.param(
-            Finding(Severity.WARN, invalid(TAINT, "x", "is no key"), code="DT001"),
-            "spec.taint: is no key",
-            id="advice is a sentence",
+NO_KEY, TOO_MANY = invalid(TAINT, "x", "is no key"), too_many(TAINT, 17, 16)
+WORDS = "Too many: 17: must have at most 16 items"
+
+
+@table(
+    "finding, text",
+    {
+        "advice is a sentence": (Finding(Severity.WARN, NO_KEY, code="DT001"), "is no key"),
+        "a rule's warning is a sentence": (Finding(Severity.WARN, NO_KEY, rule="team-a"), "is no key"),
+        "only refusals forbid": (Finding(Severity.AUDIT, forbidden(TAINT, "hits 412 devices")), "hits 412 devices"),
+        "a documented rule keeps the API server's words": (Finding(Severity.WARN, TOO_MANY, documented=True), WORDS),
+        "a refusal keeps them": (
+            *(Finding(Severity.DENY, forbidden(TAINT, "not yours"), rule="team-a"), "Forbidden: not yours"),
         ),
-        pytest.param(
-            Finding(Severity.WARN, invalid(TAINT, "x", "is no key"), rule="team-a"),
-            "spec.taint: is no key",
-            id="a rule's warning is a sentence",
+        "a refusal with a code keeps them": (
+            *(Finding(Severity.DENY, NO_KEY, code="DT001"), 'Invalid value: "x": is no key'),
         ),
-        pytest.param(
-            Finding(Severity.AUDIT, forbidden(TAINT, "hits 412 devices")),
-            "spec.taint: hits 412 devices",
-            id="only refusals forbid",
-        ),
-        pytest.param(
-            Finding(Severity.WARN, too_many(TAINT, 17, 16), documented=True),
-            "spec.taint: Too many: 17: must have at most 16 items",
-            id="a documented rule keeps the API server's words",
-        ),
-        pytest.param(
-            Finding(Severity.DENY, forbidden(TAINT, "not yours"), rule="team-a"),
-            "spec.taint: Forbidden: not yours",
-            id="a refusal keeps them",
-        ),
-        pytest.param(
-            Finding(Severity.DENY, invalid(TAINT, "x", "is no key"), code="DT001"),
-            'spec.taint: Invalid value: "x": is no key',
-            id="a refusal with a code keeps them",
-        ),
-        pytest.param(
-            Finding(Severity.WARN, invalid(Path.root(), None, "has no name"), code="DT001"),
-            "has no name",
-            id="a finding about the whole object has no path",
-        ),
-    ],
+    },
 )
 def test_only_refusals_and_documented_rules_speak_in_the_api_servers_words(finding: Finding, text: str) -> None:
-    assert str(finding) == text
+    assert str(finding) == f"spec.taint: {text}"
+
+
+def test_finding_about_the_whole_object_has_no_path() -> None:
+    assert str(Finding(Severity.WARN, invalid(Path.root(), None, "has no name"), code="DT001")) == "has no name"
 
 
 @pytest.mark.parametrize(
@@ -249,15 +180,9 @@ def test_finding_is_neither_documented_nor_turned_down_unless_it_says_so() -> No
 
 def test_refusal_that_is_not_enforced_is_a_warning_that_was_turned_down() -> None:
     enforced = Finding.refusal(required(TAINT), enforced=True, rule="team-a", documented=True)
-    assert (enforced.severity, enforced.turned_down, enforced.rule, enforced.documented) == (
-        *(Severity.DENY, False),
-        *("team-a", True),
-    )
+    assert enforced == Finding(Severity.DENY, required(TAINT), rule="team-a", documented=True, turned_down=False)
     turned_down = Finding.refusal(required(TAINT), enforced=False)
-    assert (turned_down.severity, turned_down.turned_down, turned_down.rule, turned_down.documented) == (
-        *(Severity.WARN, True),
-        *(None, False),
-    )
+    assert turned_down == Finding(Severity.WARN, required(TAINT), turned_down=True)
 
 
 @pytest.mark.parametrize("declarative", [False, True])
