@@ -22,6 +22,7 @@ from tests.builders import (
     make_slice,
     make_template,
 )
+from tests.tables import table
 from webhook.api.meta import GroupVersionKind
 from webhook.validation.objects import _SCALARS, decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
@@ -38,82 +39,68 @@ def test_valid_manifests_can_be_decoded(manifest: Any, minor: int) -> None:
 
 
 EXACTLY = "spec.devices.requests[0].exactly"
-WRONG: dict[str, tuple[Any, list[str]]] = {
-    "a number as text": (
-        make_claim(requests=[make_request(count="2")]),
-        [f'{EXACTLY}.count: Invalid value: "2": must be a 64-bit integer'],
-    ),
-    "a number with a fraction": (
-        make_claim(requests=[make_request(count=1.0)]),
-        [f"{EXACTLY}.count: Invalid value: 1.0: must be a 64-bit integer"],
-    ),
-    "a number that is too large": (
-        make_claim(requests=[make_request(count=2**63)]),
-        [f"{EXACTLY}.count: Invalid value: {2**63}: must be a 64-bit integer"],
-    ),
-    "true as a number": (
-        make_claim(requests=[make_request(count=True)]),
-        [f"{EXACTLY}.count: Invalid value: true: must be a 64-bit integer"],
-    ),
-    "a word for true": (
-        make_claim(requests=[make_request(adminAccess="yes")]),
-        [f'{EXACTLY}.adminAccess: Invalid value: "yes": must be true or false'],
-    ),
-    "labels": (
-        make_claim(meta=make_meta("x", labels={"n": 1, "ok": "a", "none": None})),
-        ["metadata.labels[n]: Invalid value: 1: must be a string"],
-    ),
-    "an owner": (
-        make_claim(meta=make_meta("x", ownerReferences=[{"controller": 1}, "x"])),
-        [
-            "metadata.ownerReferences[0].controller: Invalid value: 1: must be true or false",
-            'metadata.ownerReferences[1]: Invalid value: "x": must be an object',
-        ],
-    ),
-    "one text in place of a list": (
-        make_claim(meta=make_meta("x", finalizers="a/b")),
-        ['metadata.finalizers: Invalid value: "a/b": must be a list'],
-    ),
-    "a number in a list of texts": (
-        make_claim(meta=make_meta("x", finalizers=["a/b", 5])),
-        ["metadata.finalizers[1]: Invalid value: 5: must be a string"],
-    ),
-    "a quantity": (
-        make_claim(requests=[make_request(capacity={"requests": {"memory": "5 Gi", "x": 1.5, "y": "1e3", "z": ""}})]),
-        [
-            f'{EXACTLY}.capacity.requests[memory]: Invalid value: "5 Gi": must be a quantity like "500m", "16Gi" or 4',
-            f'{EXACTLY}.capacity.requests[z]: Invalid value: "": must be a quantity like "500m", "16Gi" or 4',
-        ],
-    ),
-    "a flat request": (
-        make_claim(requests=[make_flat_request(count="2")], version="v1beta1"),
-        ['spec.devices.requests[0].count: Invalid value: "2": must be a 64-bit integer'],
-    ),
-    "a template": (
-        make_template(requests=[make_request(selectors={"cel": {}})]),
-        [f'spec.{EXACTLY}.selectors: Invalid value: "an object of 1 fields": must be a list'],
-    ),
-    "a device": (
-        make_slice([make_device(attributes={"a": {"int": "5"}}, capacity={"b": {"value": True}})]),
-        [
-            'spec.devices[0].attributes[a].int: Invalid value: "5": must be a 64-bit integer',
-            'spec.devices[0].capacity[b].value: Invalid value: true: must be a quantity like "500m", "16Gi" or 4',
-        ],
-    ),
-    "a basic device": (
-        make_slice([make_basic_device(attributes=[])], version="v1beta1"),
-        ['spec.devices[0].basic.attributes: Invalid value: "a list of 0 entries": must be an object'],
-    ),
-    "a time": (
-        make_rule(meta=make_meta("x", creationTimestamp="today")),
-        ['metadata.creationTimestamp: Invalid value: "today": must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'],
-    ),
-}
+INTEGER, LIST, OBJECT, TEXT = "a 64-bit integer", "a list", "an object", "a string"
+QUANTITY = 'a quantity like "500m", "16Gi" or 4'
+AMOUNTS = {"memory": "5 Gi", "x": 1.5, "y": "1e3", "z": ""}
 
 
-@pytest.mark.parametrize(("manifest", "errors"), WRONG.values(), ids=WRONG)
-def test_a_wrong_type_is_reported_at_its_path(manifest: Any, errors: list[str]) -> None:
-    assert reported(manifest) == errors
+def asking(**fields: Any) -> Any:
+    return make_claim(requests=[make_request(**fields)])
+
+
+def named(**meta: Any) -> Any:
+    return make_claim(meta=make_meta("x", **meta))
+
+
+@table(
+    "manifest, wrong",
+    {
+        "a number as text": (asking(count="2"), [(f"{EXACTLY}.count", '"2"', INTEGER)]),
+        "a number with a fraction": (asking(count=1.0), [(f"{EXACTLY}.count", "1.0", INTEGER)]),
+        "a number that is too large": (asking(count=2**63), [(f"{EXACTLY}.count", f"{2**63}", INTEGER)]),
+        "true as a number": (asking(count=True), [(f"{EXACTLY}.count", "true", INTEGER)]),
+        "a word for true": (asking(adminAccess="yes"), [(f"{EXACTLY}.adminAccess", '"yes"', "true or false")]),
+        "labels": (named(labels={"n": 1, "ok": "a", "none": None}), [("metadata.labels[n]", "1", TEXT)]),
+        "an owner": (
+            named(ownerReferences=[{"controller": 1}, "x"]),
+            [
+                ("metadata.ownerReferences[0].controller", "1", "true or false"),
+                ("metadata.ownerReferences[1]", '"x"', OBJECT),
+            ],
+        ),
+        "one text in place of a list": (named(finalizers="a/b"), [("metadata.finalizers", '"a/b"', LIST)]),
+        "a number in a list of texts": (named(finalizers=["a/b", 5]), [("metadata.finalizers[1]", "5", TEXT)]),
+        "a quantity": (
+            asking(capacity={"requests": AMOUNTS}),
+            [(f"{EXACTLY}.capacity.requests[{key}]", f'"{AMOUNTS[key]}"', QUANTITY) for key in ("memory", "z")],
+        ),
+        "a flat request": (
+            make_claim(requests=[make_flat_request(count="2")], version="v1beta1"),
+            [("spec.devices.requests[0].count", '"2"', INTEGER)],
+        ),
+        "a template": (
+            make_template(requests=[make_request(selectors={"cel": {}})]),
+            [(f"spec.{EXACTLY}.selectors", '"an object of 1 fields"', LIST)],
+        ),
+        "a device": (
+            make_slice([make_device(attributes={"a": {"int": "5"}}, capacity={"b": {"value": True}})]),
+            [
+                ("spec.devices[0].attributes[a].int", '"5"', INTEGER),
+                ("spec.devices[0].capacity[b].value", "true", QUANTITY),
+            ],
+        ),
+        "a basic device": (
+            make_slice([make_basic_device(attributes=[])], version="v1beta1"),
+            [("spec.devices[0].basic.attributes", '"a list of 0 entries"', OBJECT)],
+        ),
+        "a time": (
+            make_rule(meta=make_meta("x", creationTimestamp="today")),
+            [("metadata.creationTimestamp", '"today"', 'a time like "2026-01-31T12:00:00Z" (RFC 3339)')],
+        ),
+    },
+)
+def test_a_wrong_type_is_reported_at_its_path(manifest: Any, wrong: list[tuple[str, str, str]]) -> None:
+    assert reported(manifest) == [f"{path}: Invalid value: {value}: must be {right}" for path, value, right in wrong]
 
 
 def test_free_form_json_may_be_anything() -> None:

@@ -97,6 +97,10 @@ def test_device_says_in_one_way_on_which_nodes_it_is(fields: dict[str, Any], err
 
 
 REQUIREMENTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "one of none": ({"key": "a", "operator": "In"}, ["values: Required value: must be specified"]),
+    "there, with a value": ({"key": "a", "operator": "Exists", "values": ["x"]}, ["values: Forbidden: may not be"]),
+    "less than nothing": ({"key": "a", "operator": "Lt"}, ["values: Required value: must be specified"]),
+    "another word": ({"key": "a", "operator": "Is"}, ['operator: Invalid value: "Is": not a valid']),
     "one of several": ({"key": "a", "operator": "In", "values": ["x", "y"]}, []),
     "none of them": ({"key": "a", "operator": "NotIn"}, ["values: Required value: must be specified when `operator`"]),
     "absent, with a value": ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, ["values: Forbidden: may not"]),
@@ -117,22 +121,33 @@ REQUIREMENTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("requirement", "errors"), REQUIREMENTS.values(), ids=REQUIREMENTS)
 def test_requirement_of_a_node_selector(requirement: Any, errors: list[str]) -> None:
     at = "spec/nodeSelector/nodeSelectorTerms/0/matchExpressions"
-    found = reported(edited(whole(SLICE, form=1), (at, [requirement])))
-    path = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0]"
+    found = reported(edited(whole(SLICE, form=1), (at, [{"key": "a", "operator": "Exists"}, requirement])))
+    path = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[1]"
     assert_reported(found, [f"{path}.{error}" for error in errors])
 
 
+NAME = {"key": "metadata.name", "operator": "NotIn"}
+
+
 @pytest.mark.parametrize(
-    ("values", "errors"),
-    [(["n"], []), ([], ["Required value: must be only one value"]), (["n", "m"], ["Required value: must be only one"])],
+    ("requirement", "errors"),
+    [
+        ({**NAME, "values": ["n"]}, []),
+        ({**NAME, "values": []}, ["values: Required value: must be only one value"]),
+        ({**NAME, "values": ["n", "m"]}, ["values: Required value: must be only one"]),
+        ({**NAME, "operator": "In", "values": ["Node"]}, ['values[0]: Invalid value: "Node": a']),
+        (
+            {"key": "spec.x", "operator": "Exists"},
+            ['operator: Invalid value: "Exists": not a valid', 'key: Invalid value: "spec.x": not a valid field'],
+        ),
+    ],
     ids=str,
 )
-def test_field_of_a_node_has_one_value(values: list[str], errors: list[str]) -> None:
-    requirement = {"key": "metadata.name", "operator": "NotIn", "values": values}
+def test_field_of_a_node_has_one_value(requirement: Any, errors: list[str]) -> None:
     at = "spec/nodeSelector/nodeSelectorTerms/0/matchFields"
-    found = reported(edited(whole(SLICE, form=1), (at, [requirement])))
-    path = "spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].values"
-    assert_reported(found, [f"{path}: {error}" for error in errors])
+    found = reported(edited(whole(SLICE, form=1), (at, [{**NAME, "values": ["n"]}, requirement])))
+    path = "spec.nodeSelector.nodeSelectorTerms[0].matchFields[1]"
+    assert_reported(found, [f"{path}.{error}" for error in errors])
 
 
 # --- resources of the node -----------------------------------------------------------------------

@@ -30,86 +30,64 @@ def ranged(default: str, **limits: str) -> Edits:
     return device(allowMultipleAllocations=True, capacity={"m": {"value": "10", "requestPolicy": policy}})
 
 
+ALTERNATIVE = {"name": "a", "deviceClassName": "gpu", "capacity": {"requests": {"m": "-1"}}}
+REQUESTED = "devices.requests[0].exactly.capacity.requests"
+
+
+def requests(spec: str, request: dict[str, Any], *constraints: dict[str, str]) -> Edits:
+    values = {"requests": [{"name": "gpu", **request}], "config": [], "constraints": list(constraints)}
+    return [(f"{spec}/devices/{name}", value) for name, value in values.items()]
+
+
 SINCE: dict[str, tuple[str, Edits, list[str]]] = {
     "attribute with two slashes": (
-        SLICE,
-        device(attributes={"a/b/c": {"bool": True}}),
+        *(SLICE, device(attributes={"a/b/c": {"bool": True}})),
         [f'{DEVICE}.attributes: Invalid value: "a/b/c": {ONE_SLASH}'],
     ),
     "capacity with two slashes": (
-        SLICE,
-        device(capacity={"a/b/c": {"value": "1"}}),
+        *(SLICE, device(capacity={"a/b/c": {"value": "1"}})),
         [f'{DEVICE}.capacity: Invalid value: "a/b/c": {ONE_SLASH}'],
     ),
     "constraint with two slashes": (
-        CLAIM,
-        [
-            ("spec/devices/requests", [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]),
-            ("spec/devices/config", []),
-            ("spec/devices/constraints", [{"matchAttribute": "a/b/c"}]),
-        ],
+        *(CLAIM, requests("spec", {"exactly": {"deviceClassName": "gpu"}}, {"matchAttribute": "a/b/c"})),
         [f'spec.devices.constraints[0].matchAttribute: Invalid value: "a/b/c": {ONE_SLASH}'],
     ),
     "number of 19 digits in a version": (
-        SLICE,
-        device(attributes={"v": {"version": "1.0." + "9" * 19}}),
+        *(SLICE, device(attributes={"v": {"version": "1.0." + "9" * 19}})),
         [f'{DEVICE}.attributes[v].version: Invalid value: "1.0.{"9" * 19}": {DIGITS}'],
     ),
     "number of 19 digits before the release": (
-        SLICE,
-        device(attributes={"v": {"versions": ["1.0.0-1." + "9" * 19]}}),
+        *(SLICE, device(attributes={"v": {"versions": ["1.0.0-1." + "9" * 19]}})),
         [f'{DEVICE}.attributes[v].versions[0]: Invalid value: "1.0.0-1.{"9" * 19}": {DIGITS}'],
     ),
     "node selector of two terms": (
-        SLICE,
-        [*ONE_NODE, *device(nodeSelector={"nodeSelectorTerms": [TERM, TERM]})],
+        *(SLICE, [*ONE_NODE, *device(nodeSelector={"nodeSelectorTerms": [TERM, TERM]})]),
         [f"{DEVICE}.nodeSelector.nodeSelectorTerms: Invalid value: 2: must have exactly one node selector term"],
     ),
     "capacity asked for by a wrong name": (
-        CLAIM,
-        capacity({"a-b": "1", "a/b/c": "1"}),
+        *(CLAIM, capacity({"a-b": "1", "a/b/c": "1"})),
         [
-            'spec.devices.requests[0].exactly.capacity.requests: Invalid value: "a-b": a valid C identifier',
-            f'spec.devices.requests[0].exactly.capacity.requests: Invalid value: "a/b/c": {ONE_SLASH}',
+            f'spec.{REQUESTED}: Invalid value: "a-b": a valid C identifier',
+            f'spec.{REQUESTED}: Invalid value: "a/b/c": {ONE_SLASH}',
         ],
     ),
     "negative capacity": (
-        CLAIM,
-        capacity({"m": "-1", "n": "0"}),
-        [f'spec.devices.requests[0].exactly.capacity.requests[m]: Invalid value: "-1": {AMOUNT}'],
+        *(CLAIM, capacity({"m": "-1", "n": "0"}), [f'spec.{REQUESTED}[m]: Invalid value: "-1": {AMOUNT}']),
     ),
     "too many capacities": (
-        CLAIM,
-        capacity({f"m{number}": "-1" for number in range(33)}),
-        ["spec.devices.requests[0].exactly.capacity.requests: Too many: 33: must have at most 32 items"],
+        *(CLAIM, capacity({f"m{number}": "-1" for number in range(33)})),
+        [f"spec.{REQUESTED}: Too many: 33: must have at most 32 items"],
     ),
     "capacity of an alternative": (
-        TEMPLATE,
-        [
-            (
-                "spec/spec/devices/requests",
-                [
-                    {
-                        "name": "gpu",
-                        "firstAvailable": [
-                            {"name": "a", "deviceClassName": "gpu", "capacity": {"requests": {"m": "-1"}}}
-                        ],
-                    }
-                ],
-            ),
-            ("spec/spec/devices/constraints", []),
-            ("spec/spec/devices/config", []),
-        ],
-        [f'spec.spec.devices.requests[0].firstAvailable[0].capacity.requests[m]: Invalid value: "-1": {AMOUNT}'],
+        *(TEMPLATE, requests("spec/spec", {"firstAvailable": [ALTERNATIVE]})),
+        [f'spec.spec.{REQUESTED.replace("exactly", "firstAvailable[0]")}[m]: Invalid value: "-1": {AMOUNT}'],
     ),
     "fraction that is no multiple of the step": (
-        SLICE,
-        ranged("1500m", min="1", step="1"),
+        *(SLICE, ranged("1500m", min="1", step="1")),
         [f'{RANGE}.step: Invalid value: "1500m": value is not a multiple of a given step (1) from (1)'],
     ),
     "fraction of a thousandth": (
-        SLICE,
-        ranged("1", min="500u"),
+        *(SLICE, ranged("1", min="500u")),
         [f'{RANGE}.min: Invalid value: "500u": value cannot be represented as a milli value'],
     ),
 }

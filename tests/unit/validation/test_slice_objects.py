@@ -10,180 +10,129 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from tests.unit.validation.whole_objects import DROP, LABEL, SLICE, Edits, assert_reported, edited, reported, whole
+from tests.unit.validation.whole_objects import DROP, LABEL, SLICE, assert_reported, edited, reported, whole
 
 ONE_PLACE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 
-SLICES: dict[str, tuple[int, Edits, list[str]]] = {
+MISSING = "Required value: "
+ALLOCATABLE = "devices/0/nodeAllocatableResources"
+NO_MAPPING = {"gpu": {}, "cpu": {"mapping": {"capacityKey": "none"}}}
+OTHER_COUNTERS = [{}, {"counterSet": "A", "counters": {"B": {"value": "1"}}}]
+RANGE = {"default": "1", "validRange": {"min": "2", "max": "20", "step": "3"}}
+
+# The form of the slice, edits below `spec`, and what is said at a place below it.
+SLICES: dict[str, tuple[int, dict[str, Any], str, list[str]]] = {
     "no pool": (
         0,
-        [("spec/pool", {})],
-        ["spec.pool.name: Required value", "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero"],
+        {"pool": {}},
+        ".pool",
+        [".name: Required value", ".resourceSliceCount: Invalid value: 0: must be gr"],
     ),
-    "no nodes": (0, [("spec/nodeName", DROP)], [f"spec: Required value: {ONE_PLACE}"]),
+    "no nodes": (0, {"nodeName": DROP}, "", [f": Required value: {ONE_PLACE}"]),
     "two sorts of nodes": (
-        0,
-        [("spec/allNodes", True)],
-        [f'spec: Invalid value: "{{`nodeName`, `allNodes`}}": {ONE_PLACE}, but multiple fields are set'],
+        *(0, {"allNodes": True}, ': Invalid value: "{`nodeName`, `allNodes`}": '),
+        [f"{ONE_PLACE}, but multiple fields are set"],
     ),
     "an empty node name": (
-        0,
-        [("spec/nodeName", ""), ("spec/allNodes", True)],
-        ['spec.nodeName: Invalid value: "": must be either unset or set to a non-empty string'],
+        *(0, {"nodeName": "", "allNodes": True}, ".nodeName"),
+        [': Invalid value: "": must be either unset or set to a non-empty string'],
     ),
     "not all nodes": (
         0,
-        [("spec/allNodes", False)],
-        ["spec.allNodes: Invalid value: false: must be either unset or set to true"],
+        {"allNodes": False},
+        ".allNodes",
+        [": Invalid value: false: must be either unset or set to true"],
     ),
     "a selector without terms": (
-        1,
-        [("spec/nodeSelector", {})],
-        [
-            "spec.nodeSelector.nodeSelectorTerms: Required value: must have at least one node selector term",
-            "spec.nodeSelector.nodeSelectorTerms: Invalid value: 0: must have exactly one node selector term",
-        ],
+        *(1, {"nodeSelector": {}}, ".nodeSelector.nodeSelectorTerms: "),
+        [f"{MISSING}must have at least one node selector term", "Invalid value: 0: must have exactly one node"],
     ),
-    "requirements": (
-        1,
-        [
-            (
-                "spec/nodeSelector/nodeSelectorTerms/0/matchExpressions",
-                [
-                    {"key": "a", "operator": "In"},
-                    {"key": "a", "operator": "Exists", "values": ["x"]},
-                    {"key": "a", "operator": "Lt"},
-                    {"key": "a", "operator": "Is"},
-                ],
-            ),
-            ("spec/nodeSelector/nodeSelectorTerms/0/matchFields", [{"key": "spec.x", "operator": "Exists"}]),
-        ],
-        [
-            "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified",
-            "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[1].values: Forbidden: may not be specified",
-            "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[2].values: Required value: must be specified",
-            'spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[3].operator: Invalid value: "Is": not a valid',
-            'spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].operator: Invalid value: "Exists": not a valid',
-            'spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].key: Invalid value: "spec.x": not a valid field',
-        ],
-    ),
-    "a node's name in a field selector": (
-        1,
-        [
-            (
-                "spec/nodeSelector/nodeSelectorTerms/0/matchFields",
-                [{"key": "metadata.name", "operator": "In", "values": ["Node"]}],
-            )
-        ],
-        ['spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].values[0]: Invalid value: "Node": a'],
-    ),
-    "two devices of one name": (0, [("spec/devices/1/name", "gpu-0")], ['spec.devices[1]: Duplicate value: "gpu-0"']),
-    "a device's name": (0, [("spec/devices/1/name", "GPU")], [f'spec.devices[1].name: Invalid value: "GPU": {LABEL}']),
+    "two devices of one name": (0, {"devices/1/name": "gpu-0"}, ".devices[1]", [': Duplicate value: "gpu-0"']),
+    "a device's name": (0, {"devices/1/name": "GPU"}, ".devices[1].name", [f': Invalid value: "GPU": {LABEL}']),
     "attributes": (
-        0,
+        *(0, {"devices/1/attributes": {"a-b": {"int": 1}, "/x": {"int": 1}, "v": {"version": "1"}}}),
+        ".devices[1].attributes",
         [
-            (
-                "spec/devices/1/attributes",
-                {"a-b": {"int": 1}, "/x": {"int": 1}, "v": {"version": "1"}, "s": {"string": "x" * 65}},
-            )
-        ],
-        [
-            'spec.devices[1].attributes: Invalid value: "a-b": a valid C identifier must',
-            'spec.devices[1].attributes: Invalid value: "": the domain must not be empty',
-            'spec.devices[1].attributes[v].version: Invalid value: "1": must be a string compatible with semver.org',
-            "spec.devices[1].attributes[s].string: Too long: may not be more than 64 bytes",
+            *(': Invalid value: "a-b": a valid C identifier must', ': Invalid value: "": the domain must not be empty'),
+            '[v].version: Invalid value: "1": must be a string compatible with semver.org',
         ],
     ),
     "a policy that nothing can use": (
-        0,
-        [("spec/devices/0/allowMultipleAllocations", DROP)],
-        [
-            "spec.devices[0].capacity[ranged].requestPolicy: Forbidden: allowMultipleAllocations must be true",
-            "spec.devices[0].capacity[listed].requestPolicy: Forbidden: allowMultipleAllocations must be true",
-        ],
+        *(0, {"devices/0/allowMultipleAllocations": DROP}, ".devices[0].capacity"),
+        [f"[{name}].requestPolicy: Forbidden: allowMultipleAllocations must be true" for name in ("ranged", "listed")],
     ),
     "a range": (
-        0,
-        [
-            (
-                "spec/devices/0/capacity/ranged/requestPolicy",
-                {"default": "1", "validRange": {"min": "2", "max": "20", "step": "3"}},
-            )
-        ],
-        [
-            "spec.devices[0].capacity[ranged].requestPolicy.validRange.default: Invalid value: ",
-            "spec.devices[0].capacity[ranged].requestPolicy.validRange.max: Invalid value: ",
-            "spec.devices[0].capacity[ranged].requestPolicy.validRange.step: Invalid value: ",
-        ],
+        *(
+            0,
+            {"devices/0/capacity/ranged/requestPolicy": RANGE},
+            ".devices[0].capacity[ranged].requestPolicy.validRange.",
+        ),
+        ["default: Invalid value: ", "max: Invalid value: ", "step: Invalid value: "],
     ),
     "options": (
-        0,
-        [("spec/devices/0/capacity/listed/requestPolicy/validValues", ["2", "2", "12", "8"])],
-        [
-            "spec.devices[0].capacity[listed].requestPolicy.validValues[3]: Invalid value: ",
-            'spec.devices[0].capacity[listed].requestPolicy.validValues[1]: Duplicate value: "2"',
-            "spec.devices[0].capacity[listed].requestPolicy.validValues[2]: Invalid value: ",
-            "spec.devices[0].capacity[listed].requestPolicy.validValues: Invalid value: ",
-        ],
+        *(0, {"devices/0/capacity/listed/requestPolicy/validValues": ["2", "2", "12", "8"]}),
+        ".devices[0].capacity[listed].requestPolicy.validValues",
+        ["[3]: Invalid value: ", '[1]: Duplicate value: "2"', "[2]: Invalid value: ", ": Invalid value: "],
     ),
     "counters that are taken": (
-        0,
-        [("spec/devices/0/consumesCounters", [{}, {"counterSet": "A", "counters": {"B": {"value": "1"}}}])],
+        *(0, {"devices/0/consumesCounters": OTHER_COUNTERS}, ".devices[0].consumesCounters"),
         [
-            "spec.devices[0].consumesCounters[0].counterSet: Required value",
-            "spec.devices[0].consumesCounters[0].counters: Required value",
-            f'spec.devices[0].consumesCounters[1].counterSet: Invalid value: "A": {LABEL}',
-            f'spec.devices[0].consumesCounters[1].counters: Invalid value: "B": {LABEL}',
+            *("[0].counterSet: Required value", "[0].counters: Required value"),
+            *(f'[1].counterSet: Invalid value: "A": {LABEL}', f'[1].counters: Invalid value: "B": {LABEL}'),
         ],
     ),
     "counters that are shared": (
-        3,
-        [("spec/sharedCounters/1/name", "set")],
-        ['spec.sharedCounters[1]: Duplicate value: "set"'],
+        *(3, {"sharedCounters/1/name": "set"}, ".sharedCounters[1]", [': Duplicate value: "set"']),
     ),
     "nodes of a device": (
-        0,
-        [("spec/devices/1/nodeName", "n")],
-        ["spec.devices[1]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if"],
+        *(0, {"devices/1/nodeName": "n"}, ".devices[1]: Invalid value: null: "),
+        ["`nodeName`, `nodeSelector` and `allNodes` can only be set if"],
     ),
     "no nodes of a device": (
-        2,
-        [("spec/devices/1/nodeName", DROP)],
-        ["spec.devices[1]: Required value: exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when"],
+        *(2, {"devices/1/nodeName": DROP}, f".devices[1]: {MISSING}"),
+        ["exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when"],
     ),
     "conditions": (
-        0,
-        [("spec/devices/0/bindingConditions", ["a", "a"]), ("spec/devices/0/bindingFailureConditions", ["a"])],
+        *(
+            0,
+            {"devices/0/bindingConditions": ["a", "a"], "devices/0/bindingFailureConditions": ["a"]},
+            ".devices[0].binding",
+        ),
         [
-            'spec.devices[0].bindingConditions[1]: Duplicate value: "a"',
-            'spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not',
+            'Conditions[1]: Duplicate value: "a"',
+            'FailureConditions[0]: Invalid value: "a": bindingFailureConditions must not',
         ],
     ),
     "resources of the node": (
-        0,
-        [("spec/devices/0/nodeAllocatableResources", {"gpu": {}, "cpu": {"mapping": {"capacityKey": "none"}}})],
+        *(0, {ALLOCATABLE: NO_MAPPING}, ".devices[0].nodeAllocatableResources"),
         [
-            'spec.devices[0].nodeAllocatableResources[gpu]: Invalid value: "gpu": must be a node allocatable res',
-            "spec.devices[0].nodeAllocatableResources[gpu]: Required value: at least one of mapping or overhead must",
-            'spec.devices[0].nodeAllocatableResources[cpu].mapping.capacityKey: Not found: "none"',
-            "spec.devices[0].nodeAllocatableResources[cpu].mapping.capacityMultiplier: Required value: capacityMulti",
+            '[gpu]: Invalid value: "gpu": must be a node allocatable res',
+            f"[gpu]: {MISSING}at least one of mapping or overhead must",
+            '[cpu].mapping.capacityKey: Not found: "none"',
+            f"[cpu].mapping.capacityMultiplier: {MISSING}capacityMulti",
         ],
     ),
     "operations": (
-        0,
-        [("spec/skipNodeOperations", ["NodePrepareResources", "Sleep"])],
+        *(0, {"skipNodeOperations": ["NodePrepareResources", "Sleep"]}, ".skipNodeOperations"),
         [
-            'spec.skipNodeOperations[1]: Unsupported value: "Sleep": supported values: "*", "NodePrepareResources"',
-            'spec.skipNodeOperations: Invalid value: ["NodePrepareResources","Sleep"]: NodePrepareResources cann',
+            '[1]: Unsupported value: "Sleep": supported values: "*", "NodePrepareResources"',
+            ': Invalid value: ["NodePrepareResources","Sleep"]: NodePrepareResources cann',
         ],
     ),
-    "a namespace": (0, [("metadata/namespace", "x")], ["metadata.namespace: Forbidden: not allowed on this type"]),
 }
 
 
-@pytest.mark.parametrize(("form", "edits", "expected"), SLICES.values(), ids=SLICES)
-def test_a_slice_is_refused_in_the_words_of_the_server(form: int, edits: Edits, expected: list[str]) -> None:
-    assert_reported(reported(edited(whole(SLICE, form=form), *edits)), expected)
+@pytest.mark.parametrize(("form", "edits", "at", "expected"), SLICES.values(), ids=SLICES)
+def test_a_slice_is_refused_in_the_words_of_the_server(
+    form: int, edits: dict[str, Any], at: str, expected: list[str]
+) -> None:
+    changed = edited(whole(SLICE, form=form), *((f"spec/{path}", value) for path, value in edits.items()))
+    assert_reported(reported(changed), [f"spec{at}{error}" for error in expected])
+
+
+def test_a_slice_is_in_no_namespace() -> None:
+    changed = edited(whole(SLICE), ("metadata/namespace", "x"))
+    assert reported(changed) == ["metadata.namespace: Forbidden: not allowed on this type"]
 
 
 def test_in_v1beta1_false_and_empty_are_the_same_as_missing() -> None:
