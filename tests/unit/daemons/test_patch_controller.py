@@ -269,19 +269,6 @@ def test_process_that_may_not_write_writes_nothing(why: str) -> None:
     assert cluster.log == []
 
 
-def test_more_rules_than_the_ceiling_are_none_and_the_condition_says_so() -> None:
-    cluster = FakeCluster(ceiling=2)
-    cluster.slices(*[slice_of(gpu("a"), gpu(f"b{at}", 20), pool=f"p{at}") for at in range(2)])
-    cluster.slices(slice_of(gpu("a", 20), pool="q"), slice_of(gpu("a"), gpu("b", 20), pool="r"))
-    cluster.patch("one", cel=[BIG], taints=[CLOSED])
-    play(cluster)
-    assert not cluster.rules
-    text = "needs 3 DeviceTaintRules, more than the 2 that a patch may have"
-    assert cluster.conditions("one")["Expanded"] == ("False", "TooManyRules", text)
-    status = cluster.patches["one"].status
-    assert (status.selected_devices, status.tainted_devices, status.rules) == (3, 0, 0)
-
-
 def test_rules_stay_when_a_patch_grows_past_the_ceiling_and_follow_when_it_fits_again() -> None:
     """Deleting them would open devices because others were published."""
     cluster = FakeCluster(ceiling=2)
@@ -333,27 +320,6 @@ def test_cel_faults_are_one_event_a_selector_until_they_change() -> None:
     assert second.startswith("selector #0 fails on 5 devices: ")
     assert cluster.conditions("one")["Evaluated"] == ("False", "SelectorFailed", second)
     assert cluster.conditions("one")["Expanded"][0] == "True"
-
-
-def test_pool_that_is_being_published_loses_no_rules_before_it_is_complete() -> None:
-    cluster = FakeCluster()
-    first = slice_of(gpu("a"), pool="p", name="s1")
-    other = slice_of(gpu("b"), gpu("c", 20), pool="p", name="s2")
-    cluster.slices(*[structs.replace(each, slice_count=2) for each in (first, other)])
-    cluster.patch("one", cel=[BIG], taints=[CLOSED])
-
-    def begun() -> None:
-        assert cluster.selectors() == {(DRIVER, "p", "a", ""), (DRIVER, "p", "b", "")}
-        cluster.log.clear()
-        cluster.slices(structs.replace(first, slice_count=2, pool_generation=2))
-
-    def still_there() -> None:
-        assert (DRIVER, "p", "b", "") in cluster.selectors()
-        cluster.slices(structs.replace(other, slice_count=2, pool_generation=2))
-
-    play(cluster, begun, still_there)
-    assert cluster.selectors() == {(DRIVER, "p", "a", ""), (DRIVER, "p", "b", "")}
-    assert not [line for line in cluster.log if line.startswith(("create", "delete"))]
 
 
 def test_deletions_stop_when_something_changes_and_are_looked_at_again() -> None:

@@ -171,15 +171,6 @@ def test_events_tell_only_of_changes() -> None:
     assert cluster.told[1][1].startswith("reaction xid: 3 active")
 
 
-def test_rule_of_a_pool_that_is_gone_goes_and_comes_back_with_the_taint() -> None:
-    cluster = ReactingCluster(make_reaction())
-    cluster.publish()
-    closed: list[list[str]] = []
-    play(cluster, cluster.withdraw, lambda: closed.append(cluster.closed), cluster.publish)
-    assert closed == [[]]
-    assert cluster.closed == ["gpu-0"]
-
-
 def test_refused_rule_is_tried_soon_and_then_each_minute_and_said_once() -> None:
     cluster = ReactingCluster(make_reaction())
     cluster.refusing = lambda _: "denied: no"
@@ -331,13 +322,3 @@ def test_rules_of_others_are_no_reason_to_look() -> None:
     other = StoredRule(DeviceTaintRule(ObjectMeta("other"), None, DeviceTaint("k", "", "NoSchedule")))
     cluster.keeper.observe_rule(None, other)
     assert not cluster.keeper._loop.woken
-
-
-def test_another_process_goes_on_where_one_has_stopped() -> None:
-    cluster = ReactingCluster(make_reaction())
-    cluster.publish()
-    play(cluster)
-    cluster.restart()
-    cluster.renew()
-    play(cluster, lambda: cluster.later(100))
-    assert cluster.tries == ["create gpu-0"]

@@ -12,15 +12,14 @@ from msgspec import structs
 from tests.costs import calls_of
 from tests.unit.patches.indexed import ByNumber, drained, index_of
 from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slice_of, slices_read
-from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
-from webhook.inventory.pools import Pool
-from webhook.patches.filter_match import FilterMatch, Fleet
-from webhook.patches.filters import SharedSelectors, each_alone
+from webhook.patches.filter_match import Fleet
+from webhook.patches.filters import SharedSelectors
 from webhook.patches.index import Contests, PatchIndex
 from webhook.patches.patching import Origin, taints_of_patch
-from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of, published_devices
+from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.patches.status import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
@@ -166,13 +165,6 @@ def test_filter_without_its_class_asks_no_device() -> None:
     assert standing_of(index, "patch", 100) == Standing((), 0, 0, 0, (), "device class c does not exist")
 
 
-def test_filter_says_whether_it_may_select_something_else() -> None:
-    plain, of_class = (FilterMatch(each, ByNumber()) for each in (NAMES, DeviceSelector(device_class_name="c")))
-    known = class_of("c", "n > 0")
-    assert [plain.compile(each) for each in ({}, {}, known)] == [True, False, False]
-    assert [of_class.compile(each) for each in ({}, {}, known, known, {})] == [True, False, True, False, True]
-
-
 @pytest.mark.parametrize("steps", [0, 1, 99])
 def test_class_that_is_another_drivers_by_now_selects_nothing_here(steps: int) -> None:
     """Before the pool was matched with what the class was, in the middle of it, and afterwards."""
@@ -294,20 +286,6 @@ def test_pool_is_read_once_for_all_filters() -> None:
     assert places(index, "x0") == [("p", "d1"), ("q", "d0"), ("q", "d1")]
 
 
-@pytest.mark.parametrize(("devices", "pauses"), [(7, 0), (8, 1), (15, 1), (16, 2)])
-def test_match_pauses_every_few_devices(devices: int, pauses: int) -> None:
-    """An evaluation may take a third of a second."""
-    match = FilterMatch(DeviceSelector(selectors=(CELSelector("n > 0"),)), ByNumber())
-    assert match.compile({})
-    pool = Pool()
-    pool.put(numbered(*[1] * devices))
-    found = {each.address.device: each for each in published_devices((DRIVER, "p"), pool)}
-    *between, last = match.tests.ask(each_alone(found), found)
-    assert between == [None] * pauses
-    assert last is not None
-    assert last.names == found.keys()
-
-
 def test_dear_filter_selects_the_same_after_a_restart() -> None:
     """Device by device, and all of them at once."""
     hundred = str(list(range(100)))
@@ -387,11 +365,6 @@ def test_pool_that_is_gone_is_forgotten() -> None:
     standing = standing_of(index, "patch", 100)
     assert (standing.rules, standing.selected, standing.faults) == ((), 0, ())
     assert index.slices_of((DRIVER, "p")) == ()
-
-
-def test_patch_without_taints_taints_no_device() -> None:
-    standing = standing_of(index_of([numbered(0, 1)], patch_of()), "patch", 100)
-    assert (standing.selected, standing.tainted) == (2, 0)
 
 
 LOW: Final = patch_of("low", cel=["n > -1"], taints=[TAINT])

@@ -17,8 +17,6 @@ from webhook.patches.published import (
     annotation_of,
     content_of,
     kept_in,
-    published_settings,
-    put,
     rewrites_in,
     same,
     settings_of,
@@ -51,10 +49,6 @@ def test_annotation_is_read_as_it_was_written() -> None:
         "model": {"was": ONE, "now": None},
         "é": {"was": {"strings": ["a"]}, "sent": ONE},
     }
-
-
-def test_nothing_needs_no_annotation() -> None:
-    assert annotation_of({}) == annotation_of({"gpu-0": {}}, 3) == ""
 
 
 def test_rewritings_are_counted_in_the_annotation() -> None:
@@ -137,37 +131,6 @@ def test_entry_that_is_wrong_takes_no_other_with_it() -> None:
     entries = {"wrong": 1, "model": {"now": None}}
     text = json.dumps({"version": 1, "devices": {"gpu-0": {"attributes": entries}, "gpu-1": {"attributes": entries}}})
     assert kept_in(text) == {name: {MODEL: Overridden(None, None)} for name in ("gpu-0", "gpu-1")}
-
-
-def test_echoes_are_what_the_driver_may_have_adopted() -> None:
-    value = Overridden(ONE, TWO, None)
-    found = [value.echoes(each, ATTRIBUTES) for each in (ONE, TWO, THREE, None)]
-    assert found == [False, True, False, True]
-    assert not Overridden(ONE).echoes(ONE, ATTRIBUTES)
-    assert not Overridden(ONE).echoes(None, ATTRIBUTES)
-    assert Overridden(None, {"value": "1024Mi"}).echoes(GIB, CAPACITY)
-
-
-def test_published_settings_have_the_originals_of_echoes() -> None:
-    kept = {MODEL: Overridden(ONE, None), ROOM: Overridden(None, GIB)}
-    assert published_settings({ROOM: GIB}, kept) == {MODEL: ONE}
-    assert published_settings({MODEL: TWO, ROOM: {"value": "2Gi"}}, kept) == {MODEL: TWO, ROOM: {"value": "2Gi"}}
-
-
-def test_spent_is_what_leaves_no_echo() -> None:
-    assert Overridden(ONE).spent
-    for value in (Overridden(ONE, None), Overridden(ONE, sent=None)):
-        assert not value.spent
-
-
-def test_put_sets_or_takes_away() -> None:
-    settings: dict[Setting, Any] = {MODEL: ONE}
-    put(settings, MODEL, TWO)
-    put(settings, ROOM, GIB)
-    assert settings == {MODEL: TWO, ROOM: GIB}
-    put(settings, MODEL, None)
-    put(settings, MODEL, None)
-    assert settings == {ROOM: GIB}
 
 
 @pytest.mark.parametrize("basic", [False, True], ids=["v1", "v1beta1"])

@@ -159,12 +159,6 @@ def test_filter_that_cannot_be_judged_selects_nothing(filter_: Any, why: str) ->
     assert (found.inapplicable, found.faults) == ({"patch": why}, ())
 
 
-def test_class_that_appears_makes_the_patch_apply() -> None:
-    patch = patch_of(device_class_name="gpu")
-    assert selected(effective(FLEET, patch)) == []
-    assert selected(effective(FLEET, patch, classes=class_of("gpu"))) == ALL
-
-
 def test_expression_is_compiled_once() -> None:
     """However many patches and classes have it."""
     compiled: list[str] = []
@@ -231,15 +225,6 @@ def test_precedence_is_per_attribute() -> None:
         Origin("taint", taint().key, "None"): "high",
         Origin("taint", taint().key, "NoSchedule"): "low",
     }
-
-
-def test_precedence_is_per_device() -> None:
-    low = patch_of("low", attributes={N: 2})
-    high = patch_of("high", priority=1, device="gpu-1", attributes={N: 1})
-    found = effective(FLEET, low, high)
-    assert {
-        str(address): device.attributes[N] for address, device in found.devices.items() if N in device.attributes
-    } == {str(address): {"int": 1 if address.device == "gpu-1" else 2} for address in ALL}
 
 
 def test_null_removes_what_the_driver_and_lower_patches_set() -> None:

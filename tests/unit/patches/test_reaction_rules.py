@@ -25,7 +25,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.inventory.targets import DeviceId
-from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId, noted_on
+from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId
 from webhook.policy.limits import REACTION_KEY, ReactionLevel, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
@@ -330,9 +330,3 @@ def test_a_rule_whose_reasons_cannot_be_read_stays_while_its_pool_is_not_complet
     assert result.outcomes[0].devices == 1
     cluster.publish(WELL)
     assert cluster.look().delete == (rule.name,)
-
-
-def test_noted_rule_is_the_one_that_was_written() -> None:
-    (rule,) = written(Cluster(SICK).look())
-    assert noted_on(stored(rule)) == rule
-    assert rule.address == GPU

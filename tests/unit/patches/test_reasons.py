@@ -181,11 +181,8 @@ def test_evict_of_a_rule_that_cannot_be_read_counts() -> None:
     assert noted_on(closing) == make_rule(level=ReactionLevel.EMPTY)
 
 
-def test_few_reasons_are_noted() -> None:
-    assert REASONS_MAX == 16
-
-
 def test_too_many_reasons_leave_out_those_that_are_gone_and_then_the_youngest() -> None:
+    assert REASONS_MAX == 16
     old = [make_reason(number, since=ago(1000 - number)) for number in range(REASONS_MAX)]
     young = make_reason(90, since=ago(1))
     gone = make_reason(91, since=ago(5000), clear=ago(5))

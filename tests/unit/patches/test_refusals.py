@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from webhook.patches.refusals import MOST_SECONDS, WriteAttempts, again_seconds
 
 
@@ -68,7 +66,3 @@ def test_after_a_change_of_what_decides_all_may_be_tried() -> None:
     attempts.clear()
     assert attempts.left_seconds("a", 1, 0.0) == 0
     assert attempts.refused(["a"]) == {}
-
-
-def test_no_wait_is_shorter_than_the_one_before() -> None:
-    assert all(one <= other for one, other in pairwise(map(again_seconds, range(1, 12))))
