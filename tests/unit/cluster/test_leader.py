@@ -136,18 +136,11 @@ async def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
         assert not task.done()
 
 
-async def test_lease_that_cannot_be_renewed_is_lost() -> None:
-    async with leading() as (server, _, _, _, task):
-        server.broken = True
-        await until(task.done, "it ends")
-        with pytest.raises(LeadershipLost):
-            await task
-
-
-async def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
+@pytest.mark.parametrize("reply", [Drop(), Silence()], ids=["refused", "not answered"])
+async def test_leader_whose_lease_is_not_renewed_ends_at_its_deadline(reply: Reply) -> None:
     """Also while it waits for an answer, and however long a request may take by itself."""
     async with leading() as (_, peer, _, one, task):
-        peer.otherwise = lambda _: Silence()
+        peer.otherwise = lambda _: reply
         await until(task.done, "it ends")
         with pytest.raises(LeadershipLost):
             await task

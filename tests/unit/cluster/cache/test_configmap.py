@@ -49,22 +49,19 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[list[Confi
             yield told
 
 
-async def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
+async def test_first_state_is_passed_on_with_the_keys_of_binary_data() -> None:
+    """F11: without these a policy that kubectl took for binary would look like none."""
     peer = Peer()
-    async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as told:
+    async with source(peer, {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}) as told:
         await until(lambda: bool(told), "the first state")
-        assert summaries(told) == [({"policy.yaml": "a: 1"}, "3", "u1")]
+        assert summaries(told) == [({"notes": "x"}, "3", "u1")]
+        assert told[0] is not None
+        assert list(told[0].binary_data or {}) == ["policy.yaml"]
         assert peer.lists[0].path == "/api/v1/namespaces/ns/configmaps"
         assert peer.lists[0].query["fieldSelector"] == "metadata.name=policy"
 
 
-async def test_absent_config_map_is_passed_on_too() -> None:
-    async with source(Peer()) as told:
-        await until(lambda: bool(told), "the first state")
-        assert summaries(told) == [(None, "", "")]
-
-
-async def test_each_change_is_passed_on() -> None:
+async def test_absent_config_map_is_passed_on_and_each_change() -> None:
     peer = Peer()
     async with source(peer) as told:
         await until(lambda: bool(told), "the first state")
@@ -75,21 +72,13 @@ async def test_each_change_is_passed_on() -> None:
             event("ADDED", config_map(14, {"policy.yaml": "b"}, uid="u2")),
         )
         await until(lambda: len(told) == 5, "all changes")
-        assert summaries(told[1:]) == [
+        assert summaries(told) == [
+            (None, "", ""),
             ({"policy.yaml": "a"}, "11", "u1"),
             (None, "12", "u1"),
             (None, "", ""),
             ({"policy.yaml": "b"}, "14", "u2"),
         ]
-
-
-async def test_keys_of_binary_data_are_passed_on() -> None:
-    """F11: without it a policy that kubectl took for binary would look like none."""
-    async with source(Peer(), {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}) as told:
-        await until(lambda: bool(told), "the first state")
-        (only,) = told
-        assert only is not None
-        assert (only.data, list(only.binary_data or {})) == ({"notes": "x"}, ["policy.yaml"])
 
 
 async def test_nothing_is_known_without_an_answer() -> None:

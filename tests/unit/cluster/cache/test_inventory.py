@@ -78,17 +78,21 @@ async def test_claims_that_are_not_served_leave_everything_unknown() -> None:
         assert bench.count("inventory_synced") == 0.0
 
 
-async def test_rules_that_are_not_served_are_none_until_they_are() -> None:
-    async with caching(a_slice(), a_claim("a"), a_rule(), served={"v1": frozenset({CLAIMS, SLICES})}) as bench:
+@pytest.mark.parametrize(("resource", "held", "name"), [(RULES, "rules", "broken"), (GROUPS, "pod_groups", "crew")])
+async def test_rules_and_groups_that_are_not_served_are_none_until_they_are(
+    resource: str, held: str, name: str
+) -> None:
+    every = ALL | {"v1beta1": frozenset({GROUPS})}
+    served = {version: each - {resource} for version, each in every.items()}
+    async with caching(a_slice(), a_claim("a"), a_rule(), a_group("crew"), served=served, pods=True) as bench:
         await bench.cache.synced()
         await until(lambda: bench.cache.sight().inventory is not None, "the rest")
-        assert (bench.cache._rules.unserved, dict(bench.cache.inventory.rules)) == (True, {})
-        assert bench.cache.problem is None
-        assert bench.count("reflector_errors_total", resource=RULES) == 0
-        bench.peer.served = ALL
-        await until(lambda: not bench.cache._rules.unserved, "the rules")
+        assert (dict(getattr(bench.cache.inventory, held)), bench.cache.problem) == ({}, None)
+        assert bench.count("reflector_errors_total", resource=resource) == 0
+        bench.peer.served = every
+        await until(lambda: bool(getattr(bench.cache.inventory, held)), "the objects")
         await bench.settles()
-        assert set(bench.cache.inventory.rules) == {"broken"}
+        assert [each.meta.name for each in getattr(bench.cache.inventory, held).values()] == [name]
 
 
 @pytest.mark.parametrize(

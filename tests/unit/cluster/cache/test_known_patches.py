@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -149,14 +148,6 @@ async def test_without_the_kind_there_are_no_patches_and_it_is_looked_for_at_tim
         bench.objects.patches_served = True
         bench.objects.patches = [patch("a")]
         await until(lambda: "a" in bench.cache.known().patches, "the kind is defined")
-
-
-async def test_looking_for_the_kind_is_no_loop() -> None:
-    slow = replace(QUICK, backoff_seconds=60.0, backoff_most_seconds=60.0)
-    async with following(reflector=slow, patches_served=False) as bench:
-        await bench.until_known()
-        await asyncio.sleep(0.05)
-        assert len([each for each in bench.peer.requests if each.path == PATCHES]) == 1
 
 
 async def test_classes_that_are_not_read_leave_patches_unknown() -> None:

@@ -40,16 +40,6 @@ async def test_pod_groups_are_read_in_the_version_that_is_served(version: str, m
         assert [group.disruption_mode for group in bench.cache.inventory.pod_groups.values()] == ["single"]
 
 
-async def test_pod_groups_that_are_not_served_are_none_until_they_are() -> None:
-    async with caching(a_slice(), a_group("crew"), pods=True) as bench:
-        await bench.cache.synced()
-        await until(lambda: bench.cache.sight().inventory is not None, "the rest is current")
-        assert (dict(bench.cache.inventory.pod_groups), bench.cache.problem) == ({}, None)
-        bench.peer.served = ALL | {"v1beta1": frozenset({GROUPS})}
-        await until(lambda: "ml/crew" in bench.cache.inventory.pod_groups, "the PodGroups")
-        await bench.settles()
-
-
 async def test_pod_groups_are_not_read_without_pods() -> None:
     async with caching(a_group("crew"), served=ALL | {"v1beta1": frozenset({GROUPS})}) as bench:
         await bench.cache.synced()
@@ -91,25 +81,19 @@ SERVED = ALL | {"v1beta1": frozenset({GROUPS})}
 
 async def test_inventory_is_current_while_pods_may_not_be_read() -> None:
     async with caching(*OBJECTS, served=SERVED, pods=True, settings=BESIDE) as bench:
-        bench.peer.forbidden = frozenset({"pods"})
+        bench.peer.forbidden = frozenset({"pods", GROUPS})
         await until(lambda: bench.cache.sight().inventory is not None, "the inventory")
         await until(lambda: "no pods for you" in (bench.cache.pods_problem or ""), "the reason")
         assert not bench.cache.pods_current
         assert bench.cache.problem is None
         bench.peer.forbidden = frozenset({GROUPS})
         await until(lambda: set(bench.cache.inventory.pods) == {"ml/p"}, "the pods")
+        await until(lambda: f"no {GROUPS} for you" in (bench.cache.pods_problem or ""), "the reason")
+        assert not bench.cache.pods_current, "groups belong to the pods"
         bench.peer.forbidden = frozenset()
         await until(lambda: bench.cache.pods_current, "pods and groups")
         assert set(bench.cache.inventory.pod_groups) == {"ml/crew"}
         assert bench.cache.pods_problem is None
-
-
-async def test_pod_groups_belong_to_the_pods() -> None:
-    async with caching(*OBJECTS, served=SERVED, pods=True, settings=BESIDE) as bench:
-        bench.peer.forbidden = frozenset({GROUPS})
-        await until(lambda: set(bench.cache.inventory.pods) == {"ml/p"}, "the pods")
-        await until(lambda: f"no {GROUPS} for you" in (bench.cache.pods_problem or ""), "the reason")
-        assert not bench.cache.pods_current
 
 
 async def test_pods_that_are_needed_are_none_beside() -> None:

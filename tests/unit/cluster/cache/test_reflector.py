@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cluster.cache.following import EXPIRED, PartialObject, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, status, until
 from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.listwatch import Meta, WireValue, is_newer
+from webhook.cluster.cache.listwatch import is_newer
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import ReflectorSettings
 
@@ -356,8 +356,3 @@ async def test_metadata_only_is_asked_for_in_list_and_watch() -> None:
 )
 def test_versions_are_numbers_or_else_only_differ(version: str, than: str, *, newer: bool) -> None:
     assert is_newer(version, than) is newer
-
-
-def test_key_names_the_namespace_if_there_is_one() -> None:
-    assert WireValue(Meta("a", "ns")).key == "ns/a"
-    assert WireValue(Meta("a")).key == "a"

@@ -116,6 +116,7 @@ async def test_lasting_silence_of_servers_is_a_warning_that_says_what_is_assumed
             said = [each.__dict__ for each in caplog.records if each.message == NOT_KNOWN]
             assert len(said) == (0 if error is None else rounds)
             assert all(error in each["error"] and "missing selector" in each["assumed"] for each in said if error)
+            assert error is None or bench.cache.inventory.servers == UNKNOWN
             bench.peer.about_version = None
             bench.now[0] += 700
             await bench.happens(a_claim("d"), cut=True)
@@ -128,13 +129,3 @@ def _reads(bench: Bench) -> list[Request]:
 
 async def _asked(bench: Bench, times: int) -> None:
     await until(lambda: len(_reads(bench)) >= times, "it is asked again")
-
-
-async def test_server_that_falls_silent_is_forgotten() -> None:
-    async with caching(a_slice()) as bench:
-        await bench.cache.synced()
-        await _becomes(bench, "v1.37.2")
-        bench.peer.git_version = ""
-        bench.now[0] += 700
-        await bench.happens(a_claim("c"), cut=True)
-        await _becomes(bench)

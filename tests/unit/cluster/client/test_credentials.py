@@ -387,11 +387,8 @@ def test_flags_go_before_the_kubeconfig_field_by_field(
     assert [value for name, value in found if name == "Impersonate-Group"] == groups
 
 
-def test_pod_acts_as_another_user(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("abc")
-    (tmp_path / "ca.crt").write_bytes(authority().certificate)
-    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = find_credentials(environment=environment, folder=tmp_path, impersonation=Impersonation("john"))
+def test_pod_acts_as_another_user(pod: Path) -> None:
+    found = find_credentials(environment=ENVIRONMENT, folder=pod, impersonation=Impersonation("john"))
     assert asyncio.run(found.load()).impersonation == (("Impersonate-User", "john"),)
 
 
