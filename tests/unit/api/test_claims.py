@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.builders import (
     DRIVER,
@@ -19,6 +20,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.tables import table
 from webhook.api.claims import (
     EXTENDED_RESOURCE,
     FROM_TEMPLATE,
@@ -38,63 +40,47 @@ from webhook.api.taints import DeviceToleration
 TOLERATION = DeviceToleration(KEY, "Exists", "", "NoSchedule")
 
 
-@pytest.mark.parametrize(
-    ("raw", "request_"),
-    [
-        pytest.param(
+TOLERATED = ExactRequest("", DRIVER, tolerations=(TOLERATION,))
+CHOICES = ExactRequest("choice-0", DRIVER, tolerations=(TOLERATION,)), ExactRequest("choice-1", DRIVER)
+
+
+@table(
+    "raw, request_",
+    {
+        "an exact request": (
             make_request(tolerations=[make_toleration()], adminAccess=True),
-            DeviceRequest("gpu", ExactRequest("", DRIVER, admin_access=True, tolerations=(TOLERATION,))),
-            id="an exact request",
+            DeviceRequest("gpu", structs.replace(TOLERATED, admin_access=True)),
         ),
-        pytest.param(
+        "a flat request, as v1beta1 writes it": (
             make_flat_request(tolerations=[make_toleration()]),
-            DeviceRequest("gpu", ExactRequest("", DRIVER, tolerations=(TOLERATION,)), flat=True),
-            id="a flat request, as v1beta1 writes it",
+            DeviceRequest("gpu", TOLERATED, flat=True),
         ),
-        pytest.param(
-            make_alternatives([make_toleration()], None),
-            DeviceRequest(
-                "gpu",
-                None,
-                (
-                    ExactRequest("choice-0", DRIVER, tolerations=(TOLERATION,)),
-                    ExactRequest("choice-1", DRIVER),
-                ),
-            ),
-            id="alternatives",
-        ),
-        pytest.param(
+        "alternatives": (make_alternatives([make_toleration()], None), DeviceRequest("gpu", None, CHOICES)),
+        "exactly wins over flat fields": (
             make_request(tolerations=[make_toleration()]) | {"tolerations": [{}]},
-            DeviceRequest("gpu", ExactRequest("", DRIVER, tolerations=(TOLERATION,))),
-            id="exactly wins over flat fields",
+            DeviceRequest("gpu", TOLERATED),
         ),
-        pytest.param({"name": "gpu"}, DeviceRequest("gpu"), id="a name alone is not flat"),
-        pytest.param(
+        "a name alone is not flat": ({"name": "gpu"}, DeviceRequest("gpu")),
+        "neither are an empty text and a zero, which servers write out": (
             {"name": "gpu", "deviceClassName": "", "count": 0},
             DeviceRequest("gpu"),
-            id="neither are an empty text and a zero, which servers write out",
         ),
-        pytest.param(
-            {"name": "gpu", "count": 1}, DeviceRequest("gpu", ExactRequest(), flat=True), id="a number alone is flat"
-        ),
-        pytest.param(
+        "a number alone is flat": ({"name": "gpu", "count": 1}, DeviceRequest("gpu", ExactRequest(), flat=True)),
+        "so is false, which stands behind a pointer": (
             {"name": "gpu", "adminAccess": False},
             DeviceRequest("gpu", ExactRequest(), flat=True),
-            id="so is false, which stands behind a pointer",
         ),
-        pytest.param(None, DeviceRequest(""), id="a null request reads as an empty one"),
-        pytest.param(
+        "a null request reads as an empty one": (None, DeviceRequest("")),
+        "a null alternative reads as an empty one": (
             {"name": "gpu", "firstAvailable": [None]},
             DeviceRequest("gpu", None, (ExactRequest(),)),
-            id="a null alternative reads as an empty one",
         ),
-    ],
+    },
 )
 def test_request_is_read(raw: Any, request_: DeviceRequest) -> None:
-    claim, errors = decoded(make_claim(requests=[raw]))
-    assert (claim.requests, errors) == ((request_,), [])
-    template, errors = decoded(make_template(requests=[raw]))
-    assert (template.requests, errors) == ((request_,), [])
+    for manifest in (make_claim(requests=[raw]), make_template(requests=[raw])):
+        value, errors = decoded(manifest)
+        assert (value.requests, errors) == ((request_,), [])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import EARLIER_TEXT, KEY, make_taint, make_toleration
+from tests.tables import table
 from webhook.api import taints as taints_module
 from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
@@ -29,65 +30,48 @@ def read(*raw: Any) -> tuple[tuple[DeviceTaint, ...], list[str]]:
     return decode_taints(Reader({"taints": list(raw)}, errors)), [str(error) for error in errors]
 
 
-@pytest.mark.parametrize(
-    ("raw", "taint"),
-    [
-        pytest.param(
-            make_taint(value="v"), DeviceTaint(KEY, "v", "NoSchedule", EARLIER), id="a taint with all usual fields"
-        ),
-        pytest.param({}, DeviceTaint(), id="an empty one"),
-        pytest.param(None, DeviceTaint(), id="null reads as an empty one"),
-        pytest.param(
-            {"key": None, "value": None, "effect": None, "timeAdded": None}, DeviceTaint(), id="nulls read as missing"
-        ),
-        pytest.param(make_taint(effect="Evict"), DeviceTaint(KEY, "", "Evict", EARLIER), id="unknown effects survive"),
-        pytest.param(
+def taint(value: str = "", effect: str = "NoSchedule", extras: TaintExtras | None = None) -> DeviceTaint:
+    return DeviceTaint(KEY, value, effect, EARLIER, extras)
+
+
+@table(
+    "raw, expected",
+    {
+        "a taint with all usual fields": (make_taint(value="v"), taint("v")),
+        "an empty one": ({}, DeviceTaint()),
+        "null reads as an empty one": (None, DeviceTaint()),
+        "nulls read as missing": (dict.fromkeys(("key", "value", "effect", "timeAdded")), DeviceTaint()),
+        "unknown effects survive": (make_taint(effect="Evict"), taint(effect="Evict")),
+        "the fields of the 1.35-era revision (N-9 to N-12)": (
             make_taint(data={"a": 1}, description="d", evictionsPerSecond=3),
-            DeviceTaint(KEY, "", "NoSchedule", EARLIER, TaintExtras({"a": 1}, "d", 3)),
-            id="the fields of the 1.35-era revision (N-9 to N-12)",
+            taint(extras=TaintExtras({"a": 1}, "d", 3)),
         ),
-        pytest.param(
-            make_taint() | {"description": None},
-            DeviceTaint(KEY, "", "NoSchedule", EARLIER, TaintExtras()),
-            id="one of them, null",
-        ),
-        pytest.param(
-            make_taint(unknown="field"), DeviceTaint(KEY, "", "NoSchedule", EARLIER), id="other fields are left alone"
-        ),
-    ],
+        "one of them, null": (make_taint() | {"description": None}, taint(extras=TaintExtras())),
+        "other fields are left alone": (make_taint(unknown="field"), taint()),
+    },
 )
-def test_taint_is_read(raw: Any, taint: DeviceTaint) -> None:
-    assert read(raw) == ((taint,), [])
+def test_taint_is_read(raw: Any, expected: DeviceTaint) -> None:
+    assert read(raw) == ((expected,), [])
 
 
-@pytest.mark.parametrize(
-    ("raw", "errors"),
-    [
-        pytest.param(
-            make_taint() | {"key": 7}, ["taints[0].key: Invalid value: 7: must be a string"], id="a number as key"
+@table(
+    "raw, error",
+    {
+        "a number as key": (make_taint() | {"key": 7}, ".key: Invalid value: 7: must be a string"),
+        "a list as value, beside the three other usual fields": (
+            *(make_taint() | {"value": ["v"]}, '.value: Invalid value: "a list of 1 entries": must be a string'),
         ),
-        pytest.param(
-            make_taint() | {"value": ["v"]},
-            ['taints[0].value: Invalid value: "a list of 1 entries": must be a string'],
-            id="a list as value, beside the three other usual fields",
+        "a text as rate": (
+            *(make_taint(evictionsPerSecond="1"), '.evictionsPerSecond: Invalid value: "1": must be a 64-bit integer'),
         ),
-        pytest.param(
-            make_taint(evictionsPerSecond="10"),
-            ['taints[0].evictionsPerSecond: Invalid value: "10": must be a 64-bit integer'],
-            id="a text as rate",
-        ),
-        pytest.param("x", ['taints[0]: Invalid value: "x": must be an object'], id="a text as taint"),
-        pytest.param("four", ['taints[0]: Invalid value: "four": must be an object'], id="a text of four characters"),
-        pytest.param(
-            ["a", "b", "c", "d"],
-            ['taints[0]: Invalid value: "a list of 4 entries": must be an object'],
-            id="a list of four entries",
-        ),
-        pytest.param(5, ["taints[0]: Invalid value: 5: must be an object"], id="a number as taint"),
-    ],
+        "a text as taint": ("x", ': Invalid value: "x": must be an object'),
+        "a text of four characters": ("four", ': Invalid value: "four": must be an object'),
+        "a list of four entries": (["a", "b", "c", "d"], ': Invalid value: "a list of 4 entries": must be an object'),
+        "a number as taint": (5, ": Invalid value: 5: must be an object"),
+    },
 )
-def test_wrong_types_in_a_taint_are_told(raw: Any, errors: list[str]) -> None:
-    assert read(raw)[1] == errors
+def test_wrong_types_in_a_taint_are_told(raw: Any, error: str) -> None:
+    assert read(raw)[1] == [f"taints[0]{error}"]
 
 
 def test_equal_taints_are_one_value_in_memory() -> None:

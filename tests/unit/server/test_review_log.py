@@ -16,6 +16,7 @@ from webhook.server.review_log import Outcome, log_review, trace_fields
 
 if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.review import AdmissionRequest
 
 LOG = logging.getLogger("webhook.server.http")
 TRIED = make_rule(taint=make_taint(effect="Evict"))
@@ -41,70 +42,59 @@ LINT = {"causes": [f"{TOLERATION}.effect: FieldValueInvalid"], "rules": ["DT001"
 CAUSE = "spec.taint.effect: FieldValueNotSupported"
 
 
+def outcome(request: AdmissionRequest, code: int, context: AdmissionContext | None = None, path: str = "") -> Outcome:
+    decided = (mutate if path == "/mutate" else validate)(request, context or make_context())
+    return Outcome(path or "/validate", request, decided, code, b"")
+
+
 @pytest.mark.parametrize(
-    ("outcome", "headline", "said"),
+    ("given", "headline", "said"),
     [
+        (outcome(REFUSED, 422), "INFO review refused", {"causes": [CAUSE], "rules": ["field"]}),
         (
-            Outcome("/validate", REFUSED, validate(REFUSED, make_context()), 422, b""),
-            "INFO review refused",
-            {"causes": [CAUSE], "rules": ["field"]},
-        ),
-        (
-            Outcome("/mutate", PATCHED, mutate(PATCHED, make_context()), 200, b""),
+            outcome(PATCHED, 200, path="/mutate"),
             "INFO review answered with a patch",
             {"patched": ["/spec/taint/timeAdded"], "dryRun": True},
         ),
+        (outcome(WARNED, 200), "INFO review answered with warnings", LINT),
         (
-            Outcome("/validate", WARNED, validate(WARNED, make_context()), 200, b""),
-            "INFO review answered with warnings",
-            LINT,
-        ),
-        (
-            Outcome("/validate", SENSELESS, validate(SENSELESS, make_context()), 400, b""),
+            outcome(SENSELESS, 400),
             "INFO review refused",
             {"subResource": "status", "error": "request.kind: Invalid value: must be an object"},
         ),
-        (Outcome("/validate", FINE, validate(FINE, make_context()), 200, b""), "DEBUG review allowed", {}),
+        (outcome(FINE, 200), "DEBUG review allowed", {}),
         (Outcome("/validate", FINE, None, 504, b""), "WARNING review not decided in time", {}),
-        (Outcome("/validate", CLAIM, validate(CLAIM, ruling("deny")), 403, b""), "INFO review refused", SPOKEN),
+        (outcome(CLAIM, 403, ruling("deny")), "INFO review refused", SPOKEN),
+        (outcome(CLAIM, 200, ruling("warn")), "INFO review answered with warnings", SPOKEN),
+        (outcome(CLAIM, 200, ruling("audit")), "INFO review noted for audit", SPOKEN),
         (
-            Outcome("/validate", CLAIM, validate(CLAIM, ruling("warn")), 200, b""),
-            "INFO review answered with warnings",
-            SPOKEN,
-        ),
-        (
-            Outcome("/validate", CLAIM, validate(CLAIM, ruling("audit")), 200, b""),
-            "INFO review noted for audit",
-            SPOKEN,
-        ),
-        (
-            Outcome("/validate", CLAIM, validate(CLAIM, STRICTER), 200, b""),
+            outcome(CLAIM, 200, STRICTER),
             "INFO review that the candidate policy would answer differently",
             {"candidate": [f"{TOLERATION}: denied by stricter"]},
         ),
     ],
 )
 def test_review_is_one_line(
-    caplog: pytest.LogCaptureFixture, outcome: Outcome, headline: str, said: dict[str, Any]
+    caplog: pytest.LogCaptureFixture, given: Outcome, headline: str, said: dict[str, Any]
 ) -> None:
-    request, decision = outcome.request, outcome.decision
-    assert decision is None or decision.code == outcome.code
+    request, decision = given.request, given.decision
+    assert decision is None or decision.code == given.code
     with caplog.at_level(logging.DEBUG, logger="webhook.server.http"):
-        log_review(LOG, outcome, 0.0001234)
+        log_review(LOG, given, 0.0001234)
     [record] = caplog.records
     plain = logging.makeLogRecord({}).__dict__
     fields = {name: value for name, value in vars(record).items() if name not in plain and name != "message"}
     assert f"{record.levelname} {record.getMessage()}" == headline
     common = {
-        "path": outcome.path,
+        "path": given.path,
         "requestUID": request.uid,
         "resource": str(request.resource),
         "operation": "CREATE",
         "object": request.reference,
         "user": "jane@example.com",
         "durationSeconds": 0.000123,
-        "allowed": outcome.code == 200,
-        "code": outcome.code,
+        "allowed": given.code == 200,
+        "code": given.code,
     }
     assert fields == common | said
     assert "Evict" not in str(fields), "no values"
@@ -112,7 +102,7 @@ def test_review_is_one_line(
 
 def test_plain_pass_is_logged_for_the_verbose_only(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        log_review(LOG, Outcome("/validate", FINE, validate(FINE, make_context()), 200, b""), 0.0001234)
+        log_review(LOG, outcome(FINE, 200), 0.0001234)
     assert caplog.records == []
 
 
@@ -134,8 +124,8 @@ def test_line_of_a_review_names_the_trace_of_its_call(caplog: pytest.LogCaptureF
     decision = validate(REFUSED, make_context())
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
         for broken in (False, True):
-            outcome = Outcome("/validate", REFUSED, replace(decision, broke_glass=broken), 422, b"")
-            log_review(LOG, outcome, 0.1, f"00-{TRACE}-{SPAN}-01")
+            given = Outcome("/validate", REFUSED, replace(decision, broke_glass=broken), 422, b"")
+            log_review(LOG, given, 0.1, f"00-{TRACE}-{SPAN}-01")
         log_review(LOG, Outcome("/validate", REFUSED, decision, 422, b""), 0.1)
     *traced, untraced = [vars(record) for record in caplog.records]
     assert len(traced) == 3, "broken glass has a line of its own"
