@@ -52,12 +52,6 @@ def test_pod_is_read() -> None:
     assert (pod.mirror, pod.hold, pod.deleting, pod.finished) == (True, "why", False, False)
 
 
-def test_claim_that_a_pod_names_directly_was_not_made_for_it() -> None:
-    manifest = make_pod("p", "gpu")
-    manifest["spec"]["resourceClaims"] += [{"name": "made", "resourceClaimTemplateName": "t"}]
-    assert [each.generated for each in read(manifest).claims] == [False, True]
-
-
 def test_value_with_nothing_given_is_a_pod_that_says_nothing() -> None:
     assert read({"metadata": {"name": "p", "namespace": "ml"}}) == Pod(ObjectMeta("p", namespace="ml"))
     assert read({"metadata": {}, "spec": {"resourceClaims": [{"resourceClaimName": "c"}]}}).claims == (PodClaim("c"),)
@@ -210,10 +204,9 @@ def test_disruption_mode_of_a_wrong_type_is_an_error(mode: Any) -> None:
 # --- PodDisruptionBudgets --------------------------------------------------------------------------
 
 
-def read_budget(generation: int | None = 2, selector: Any = None, **status: Any) -> DisruptionBudget:
+def read_budget(generation: int | None = 2, **status: Any) -> DisruptionBudget:
     errors: list[Any] = []
-    spec = {} if selector is None else {"selector": selector}
-    value = {"metadata": {"name": "web", "generation": generation}, "spec": spec, "status": status}
+    value = {"metadata": {"name": "web", "generation": generation}, "status": status}
     budget = decode_budget(Reader.of(value, errors))
     assert errors == []
     return budget
@@ -238,31 +231,6 @@ def test_figures_and_time_of_the_status() -> None:
     budget = read_budget(currentHealthy=4, desiredHealthy=5, conditions=conditions)
     assert (budget.healthy, budget.desired, budget.since) == (4, 5, datetime(2026, 2, 1, tzinfo=UTC))
     assert read_budget().since is None
-
-
-@pytest.mark.parametrize(
-    ("selector", "labels", "selected"),
-    [
-        ({}, {}, True),
-        ({"matchLabels": {"app": "web"}}, {"app": "web"}, True),
-        ({"matchLabels": {"app": "web"}}, {"app": "db"}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]}, {"app": "web"}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {}, False),
-        (
-            {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
-            {"app": "web"},
-            False,
-        ),
-    ],
-)
-def test_selector_matches_labels(selector: Any, labels: dict[str, str], selected: bool) -> None:  # noqa: FBT001 -- a parameter
-    found = read_budget(selector=selector).selector
-    assert found is not None
-    assert found.matches(labels) is selected
-
-
-def test_without_a_selector_there_is_none() -> None:
-    assert read_budget().selector is None
 
 
 @pytest.mark.parametrize(

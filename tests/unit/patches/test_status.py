@@ -129,46 +129,36 @@ def test_event_is_due_once_and_when_the_text_changes() -> None:
 
 FULL: Final = (Refusal("p", "gpu-0", "too many"), Refusal("p", "gpu-1", "other"))
 LARGE: Final = "where the drivers' own values would take more than 65536 bytes"
-INVALID: Final = "which would be invalid"
+NOT_2: Final = "not applied to 2 devices in 1 slice, which would be invalid: s (gpu-0: too many)"
+NOT_1: Final = "not applied to 1 device in 1 slice, which would be invalid: s (gpu-1: other)"
 IN_SLICES: Final = {
-    "fine": (PatchInSlices(3), ("True", "AttributesApplied", "the slices have what the patch sets")),
     "originals": (
         PatchInSlices(beyond=("d", "c", "b", "a")),
-        ("False", "TooManyOriginals", f"not applied in 4 slices, {LARGE}: a, b, c and 1 more"),
+        *("TooManyOriginals", f"not applied in 4 slices, {LARGE}: a, b, c and 1 more"),
     ),
-    "devices": (
-        PatchInSlices(invalid={"s": FULL}),
-        ("False", "DeviceInvalid", "not applied to 2 devices in 1 slice, which would be invalid: s (gpu-0: too many)"),
-    ),
-    "one device": (
-        PatchInSlices(invalid={"s": FULL[1:]}),
-        ("False", "DeviceInvalid", "not applied to 1 device in 1 slice, which would be invalid: s (gpu-1: other)"),
-    ),
+    "devices": (PatchInSlices(invalid={"s": FULL}), "DeviceInvalid", NOT_2),
+    "one device": (PatchInSlices(invalid={"s": FULL[1:]}), "DeviceInvalid", NOT_1),
     "pending": (
         PatchInSlices(pending=("y", "x", "z")),
-        ("False", "SlicesPending", "3 slices still to be written: x, y (403: no), z"),
+        *("SlicesPending", "3 slices still to be written: x, y (403: no), z"),
     ),
     "both": (
         PatchInSlices(beyond=("a",), invalid={"s": FULL}),
-        (
-            "False",
-            "TooManyOriginals",
-            f"not applied in 1 slice, {LARGE}: a; not applied to 2 devices in 1 slice, {INVALID}: s (gpu-0: too many)",
-        ),
+        *("TooManyOriginals", f"not applied in 1 slice, {LARGE}: a; {NOT_2}"),
     ),
     "refused and pending": (
         PatchInSlices(invalid={"s": FULL}, pending=("x",)),
-        (
-            "False",
-            "DeviceInvalid",
-            f"not applied to 2 devices in 1 slice, {INVALID}: s (gpu-0: too many); 1 slice still to be written: x",
-        ),
+        *("DeviceInvalid", f"{NOT_2}; 1 slice still to be written: x"),
     ),
 }
 
 
-@pytest.mark.parametrize(("found", "expected"), IN_SLICES.values(), ids=list(IN_SLICES))
-def test_condition_of_attributes(found: PatchInSlices, expected: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(("found", "reason", "message"), IN_SLICES.values(), ids=list(IN_SLICES))
+def test_condition_of_attributes_that_are_not_applied(found: PatchInSlices, reason: str, message: str) -> None:
     condition = found.condition({"y": "403: no", "other": "x"})
-    assert condition.type == "AttributesApplied"
-    assert (condition.status, condition.reason, condition.message) == expected
+    assert condition == Condition("AttributesApplied", "False", reason, message)
+
+
+def test_condition_of_attributes_that_are_applied() -> None:
+    found = PatchInSlices(3).condition({"y": "403: no"})
+    assert found == Condition("AttributesApplied", "True", "AttributesApplied", "the slices have what the patch sets")

@@ -51,33 +51,34 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
     assert told(manifest) == []
 
 
+REQUEST = "spec.devices.requests[0]"
+TOLERATION = f"{REQUEST}.exactly.tolerations[0]"
+
+
 @table(
     "manifest, path, suggestion",
     {
         "a letter missing": (
-            make_claim([make_toleration(tolerationSecond=5)]),
-            "spec.devices.requests[0].exactly.tolerations[0].tolerationSecond",
-            "tolerationSeconds",
+            *(make_claim([make_toleration(tolerationSecond=5)]), f"{TOLERATION}.tolerationSecond", "tolerationSeconds"),
         ),
         "another case": (
-            make_claim([make_toleration(tolerationseconds=5)]),
-            "spec.devices.requests[0].exactly.tolerations[0].tolerationseconds",
-            "tolerationSeconds",
+            *(
+                make_claim([make_toleration(tolerationseconds=5)]),
+                f"{TOLERATION}.tolerationseconds",
+                "tolerationSeconds",
+            ),
         ),
         "a level too high": (
             make_claim(requests=[make_request() | {"tolerations": []}]),
-            "spec.devices.requests[0].tolerations",
-            "spec.devices.requests[0].exactly.tolerations",
+            *(f"{REQUEST}.tolerations", f"{REQUEST}.exactly.tolerations"),
         ),
         "a level too high beside what is there": (
             make_claim(requests=[make_alternatives([]) | {"tolerations": []}]),
-            "spec.devices.requests[0].tolerations",
-            "spec.devices.requests[0].firstAvailable[].tolerations",
+            *(f"{REQUEST}.tolerations", f"{REQUEST}.firstAvailable[].tolerations"),
         ),
         "three levels too high": (
             make_claim() | {"spec": {"tolerations": []}},
-            "spec.tolerations",
-            "spec.devices.requests[].exactly.tolerations",
+            *("spec.tolerations", "spec.devices.requests[].exactly.tolerations"),
         ),
         "two levels too high": (make_rule() | {"effect": "NoExecute"}, "effect", "spec.taint.effect"),
         "two levels above a list": (make_slice() | {"taints": []}, "taints", "spec.devices[].taints"),
@@ -85,27 +86,22 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
         "in a sibling": (make_rule(taint=make_taint(pool="p")), "spec.taint.pool", "spec.deviceSelector.pool"),
         "the flat request of v1beta1 in v1": (
             make_template(requests=[{"name": "gpu", "deviceClassName": "gpu"}]),
-            "spec.spec.devices.requests[0].deviceClassName",
-            "spec.spec.devices.requests[0].exactly.deviceClassName",
+            *(f"spec.{REQUEST}.deviceClassName", f"spec.{REQUEST}.exactly.deviceClassName"),
         ),
         "levels too deep": (
             make_claim(requests=[make_alternatives([make_toleration(constraints=[])])]),
-            "spec.devices.requests[0].firstAvailable[0].tolerations[0].constraints",
-            "spec.devices.constraints",
+            *(f"{REQUEST}.firstAvailable[0].tolerations[0].constraints", "spec.devices.constraints"),
         ),
         "a device of v1 in v1beta1": (
             make_slice([make_device() | {"taints": []}], version="v1beta1"),
-            "spec.devices[0].taints",
-            "spec.devices[0].basic.taints",
+            *("spec.devices[0].taints", "spec.devices[0].basic.taints"),
         ),
         "one spec instead of two": (make_template() | {"spec": {"devices": {}}}, "spec.devices", "spec.spec.devices"),
         "a level left out": (make_claim() | {"spec": {"requests": []}}, "spec.requests", "spec.devices.requests"),
         "as in blogs": (make_rule(selector=None) | {"spec": {"selector": {}}}, "spec.selector", "deviceSelector"),
         "a name with more to it": (make_rule(selector={"poolName": "p"}), "spec.deviceSelector.poolName", "pool"),
         "a name with less to it": (
-            make_claim([{"key": "k", "seconds": 5}]),
-            "spec.devices.requests[0].exactly.tolerations[0].seconds",
-            "tolerationSeconds",
+            *(make_claim([{"key": "k", "seconds": 5}]), f"{TOLERATION}.seconds", "tolerationSeconds"),
         ),
         "beside the spec": (make_rule(taint=None) | {"taint": make_taint()}, "taint", "spec.taint"),
         "in the metadata": (make_rule(meta=make_meta(lables={})), "metadata.lables", "labels"),
@@ -113,19 +109,16 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
         "null does not hide it": (make_rule() | {"extra": None}, "extra", None),
         "in the status": (
             make_claim(status=make_status(make_result() | {"taints": []})),
-            "status.allocation.devices.results[0].taints",
-            None,
+            *("status.allocation.devices.results[0].taints", None),
         ),
         "in a map of ours": (
             make_patch(attributes={"example.com/a": {"integer": 1}}),
-            "spec.devices.attributes[example.com/a].integer",
-            None,
+            *("spec.devices.attributes[example.com/a].integer", None),
         ),
         "in our filter": (make_patch(filter_={"devices": "a"}), "spec.devices.filter.devices", "device"),
         "in a map of theirs": (
             make_slice([make_device(attributes={"a": {"strng": "x"}})]),
-            "spec.devices[0].attributes[a].strng",
-            "string",
+            *("spec.devices[0].attributes[a].strng", "string"),
         ),
     },
 )

@@ -14,42 +14,37 @@ BAD_KEY = label_key("-")[0]
 BAD_VALUE = label_value("-")[0]
 
 
+DATA_TOO_LONG = ["data: Too long: may not be more than 10240 bytes"]
+EVERYTHING = [
+    f'key: Invalid value: "-": {BAD_KEY}',
+    f'value: Invalid value: "-": {BAD_VALUE}',
+    f'effect: Unsupported value: "-": supported values: {THREE}',
+]
+
+
 @table(
-    "taint, errors",
+    "fields, errors",
     {
-        "a plain one": (make_taint(), []),
-        "everything wrong: everything told": (
-            make_taint(key="-", value="-", effect="-"),
-            [
-                f'spec.taint.key: Invalid value: "-": {BAD_KEY}',
-                f'spec.taint.value: Invalid value: "-": {BAD_VALUE}',
-                f'spec.taint.effect: Unsupported value: "-": supported values: {THREE}',
-            ],
-        ),
-        "good extras": (make_taint(data={"a": [1]}, description="", evictionsPerSecond=1), []),
-        "null data is no data": (make_taint(data=None) | {"data": None}, []),
-        "10240 bytes of data (N-9)": (make_taint(data={"a": "x" * 10_232}), []),
-        "10241 bytes of data (N-9)": (
-            make_taint(data={"a": "x" * 10_233}),
-            ["spec.taint.data: Too long: may not be more than 10240 bytes"],
-        ),
-        "bytes of data, not characters (N-9)": (
-            make_taint(data={"a": "ü" * 5_200}),
-            ["spec.taint.data: Too long: may not be more than 10240 bytes"],
-        ),
-        "1024 bytes of description (N-10)": (make_taint(description="x" * 1024), []),
+        "a plain one": ({}, []),
+        "everything wrong: everything told": ({"key": "-", "value": "-", "effect": "-"}, EVERYTHING),
+        "good extras": ({"data": {"a": [1]}, "description": "", "evictionsPerSecond": 1}, []),
+        "null data is no data": ({"data": None}, []),
+        "10240 bytes of data (N-9)": ({"data": {"a": "x" * 10_232}}, []),
+        "10241 bytes of data (N-9)": ({"data": {"a": "x" * 10_233}}, DATA_TOO_LONG),
+        "bytes of data, not characters (N-9)": ({"data": {"a": "ü" * 5_200}}, DATA_TOO_LONG),
+        "1024 bytes of description (N-10)": ({"description": "x" * 1024}, []),
         "1025 bytes of description in 1024 characters (N-10)": (
-            make_taint(description="x" * 1023 + "ü"),
-            ["spec.taint.description: Too long: may not be more than 1024 bytes"],
+            {"description": "x" * 1023 + "ü"},
+            ["description: Too long: may not be more than 1024 bytes"],
         ),
         "a negative rate (N-11)": (
-            make_taint(evictionsPerSecond=-1),
-            ["spec.taint.evictionsPerSecond: Invalid value: -1: must be greater than zero"],
+            {"evictionsPerSecond": -1},
+            ["evictionsPerSecond: Invalid value: -1: must be greater than zero"],
         ),
     },
 )
-def test_taint_of_a_rule(taint: Any, errors: list[str]) -> None:
-    assert field_errors(make_rule(taint=taint)) == errors
+def test_taint_of_a_rule(fields: dict[str, Any], errors: list[str]) -> None:
+    assert field_errors(make_rule(taint=make_taint() | fields)) == [f"spec.taint.{error}" for error in errors]
 
 
 AT = "spec.devices.requests[0].exactly.tolerations[0]"
@@ -62,20 +57,16 @@ AT = "spec.devices.requests[0].exactly.tolerations[0]"
         "seconds without effect (L-6)": (make_toleration(effect=None, seconds=5), []),
         "a value beside Exists (L-3)": (
             make_toleration(value="v"),
-            [f'{AT}.value: Invalid value: "v": must be empty for operator `Exists`'],
+            ['value: Invalid value: "v": must be empty for operator `Exists`'],
         ),
         "everything wrong: everything told": (
             make_toleration(key="-", operator="Equal", value="-", effect="-"),
-            [
-                f'{AT}.key: Invalid value: "-": {BAD_KEY}',
-                f'{AT}.value: Invalid value: "-": {BAD_VALUE}',
-                f'{AT}.effect: Unsupported value: "-": supported values: {THREE}',
-            ],
+            EVERYTHING,
         ),
     },
 )
 def test_toleration_of_a_claim(toleration: Any, errors: list[str]) -> None:
-    assert field_errors(make_claim([toleration])) == errors
+    assert field_errors(make_claim([toleration])) == [f"{AT}.{error}" for error in errors]
 
 
 def test_hand_written_checks_name_the_normalized_path() -> None:

@@ -49,10 +49,12 @@ def names(budgets: DisruptionBudgetCache, which: Pod) -> tuple[str, ...]:
         ({"matchLabels": {"app": "serve"}}, False),
         ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["serve", "train"]}]}, True),
         ({"matchExpressions": [{"key": "app", "operator": "Exists"}, {"key": "x", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["serve"]}]}, True),
+        ({"matchLabels": {"app": "train"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}, False),
         ({}, True),
         (None, False),
     ],
-    ids=["label", "other label", "expression", "one of two expressions", "empty", "missing"],
+    ids=["label", "other label", "expression", "one of two", "not in", "a label and no other", "empty", "missing"],
 )
 async def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, *, covered: bool) -> None:
     async with following(budget("b", selector)) as (_, budgets):
