@@ -9,7 +9,6 @@ from webhook.api.meta import (
     GroupVersionKind,
     GroupVersionResource,
     LabelRequirement,
-    LabelSelector,
     NamespacedName,
     ObjectMeta,
     is_being_deleted,
@@ -143,13 +142,3 @@ LABELS = {"app": "train", "tier": ""}
 )
 def test_requirement_is_met_by(operator: str, key: str, values: tuple[str, ...], expected: bool) -> None:  # noqa: FBT001
     assert LabelRequirement(key, operator, values).matches(LABELS) is expected
-
-
-def test_selector_selects_what_meets_all_requirements() -> None:
-    train, none = LabelRequirement("app", "In", ("train",)), LabelRequirement("none", "Exists")
-    assert LabelSelector((train,)).matches(LABELS)
-    assert not LabelSelector((train, none)).matches(LABELS)
-
-
-def test_empty_selector_selects_everything() -> None:
-    assert LabelSelector().matches({})

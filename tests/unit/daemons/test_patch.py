@@ -34,10 +34,8 @@ BROKEN = f"{HEAD}reactions: 3\n"
 SECONDS = 60.0
 
 
-def patcher_with(folder: Path, text: str) -> Patcher:
-    path = folder / "policy.yaml"
-    path.write_text(text)
-    return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", f"--policy-file={path}"], {}))
+def patcher(folder: Path, *arguments: str) -> Patcher:
+    return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", *arguments], {}))
 
 
 def ready_lines(patcher: Patcher) -> list[str]:
@@ -51,24 +49,25 @@ def drivers(patcher: Patcher) -> list[str] | None:
 
 
 def test_patches_do_not_wait_for_the_policy_and_reactions_do(tmp_path: Path) -> None:
-    patcher = patcher_with(tmp_path, BROKEN)
+    (tmp_path / "policy.yaml").write_text(BROKEN)
+    process = patcher(tmp_path, f"--policy-file={tmp_path / 'policy.yaml'}")
 
     async def test() -> None:
-        stages = [each for each in patcher.stages()._stages if each.name.startswith("policy")]
+        stages = [each for each in process.stages()._stages if each.name.startswith("policy")]
         assert len(stages) == 2
         work = [asyncio.create_task(each.work()) for each in stages if each.work is not None]
         async with asyncio.timeout(SECONDS):
             for each in stages:
                 await each.start()
         async with asyncio.timeout(SECONDS):
-            await patcher._policy_loader.loaded.wait()
-            assert drivers(patcher) is None
-            assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in ready_lines(patcher)
-            patcher._reactions._loop._woken.clear()
+            await process._policy_loader.loaded.wait()
+            assert drivers(process) is None
+            assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in ready_lines(process)
+            process._reactions._loop._woken.clear()
             (tmp_path / "policy.yaml").write_text(GOOD)
-            await patcher._reactions._loop._woken.wait()
-        assert drivers(patcher) == ["d.example.com"]
-        assert 'device_taint_webhook_readiness_check{check="policy"} 1.0' in ready_lines(patcher)
+            await process._reactions._loop._woken.wait()
+        assert drivers(process) == ["d.example.com"]
+        assert 'device_taint_webhook_readiness_check{check="policy"} 1.0' in ready_lines(process)
         for task in work:
             task.cancel()
 
@@ -77,10 +76,6 @@ def test_patches_do_not_wait_for_the_policy_and_reactions_do(tmp_path: Path) -> 
 
 REACTIONS = (make_reaction(),)
 JUDGE = Judge(Policy(reactions=REACTIONS))
-
-
-def patcher(folder: Path, *arguments: str) -> Patcher:
-    return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", *arguments], {}))
 
 
 @pytest.mark.usefixtures("process_settings")

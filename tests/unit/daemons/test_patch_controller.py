@@ -82,20 +82,6 @@ def test_new_shape_comes_before_the_old_one_goes_and_keeps_the_time() -> None:
     assert {each.rule.taint.time_added for each in cluster.rules.values()} == {START}
 
 
-def test_device_that_another_patch_takes_over_is_tainted_all_the_time() -> None:
-    cluster = two_pools()
-    cluster.patch("one", driver=DRIVER, pool="p", device="a", taints=[CLOSED])
-
-    def other() -> None:
-        cluster.log.clear()
-        cluster.patch("two", driver=DRIVER, priority=1, taints=[structs.replace(CLOSED, value="x")])
-
-    play(cluster, other)
-    verbs = [line.split()[0] for line in cluster.log if not line.startswith("status")]
-    assert verbs == ["create", "delete"]
-    assert cluster.selectors() == {(DRIVER, None, None, "x")}
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -154,13 +140,6 @@ def test_rule_that_was_deleted_comes_back() -> None:
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])
     play(cluster, lambda: cluster.drop_rule(next(iter(cluster.rules))))
     assert len(cluster.rules) == 1
-
-
-def test_rules_go_with_their_patch() -> None:
-    cluster = two_pools()
-    cluster.patch("one", cel=[BIG], taints=[CLOSED])
-    play(cluster, lambda: cluster.drop_patch("one"))
-    assert not cluster.rules
 
 
 def test_patch_that_is_being_deleted_sets_nothing() -> None:
@@ -424,14 +403,6 @@ def test_more_siblings_than_the_ceiling_are_an_event_and_the_rules_that_exist_st
     [(name, reason, text)] = cluster.events
     assert (name, reason) == ("faulty", "TooManyRules Expand")
     assert text == "/scope: hardware needs 3 DeviceTaintRules, more than the 2 allowed"
-
-
-def test_rules_of_the_controller_never_expand_again() -> None:
-    cluster = partitioned()
-    sibling = made(scoped(), RuleOwner("DeviceTaintRule", "gone", "uid-gone"))
-    cluster.rule(sibling.meta.name, sibling.rule, labels=sibling.labels, controller=sibling.controller)
-    play(cluster)
-    assert not cluster.rules, "it belongs to a rule that is gone"
 
 
 def test_rules_follow_the_softening_of_their_patch() -> None:

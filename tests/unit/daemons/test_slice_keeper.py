@@ -217,20 +217,6 @@ def test_patch_that_sets_nothing_has_no_condition() -> None:
     assert world.said("taints", patched_devices=1, conditions=(FINE,)) == AppliedAttributes()
 
 
-def test_patch_that_would_make_a_device_invalid_says_so() -> None:
-    world = World()
-    value = slice_of({"name": "gpu-0", "attributes": {f"a{at}": {"int": 1} for at in range(32)}}, name="full")
-    world.store(value)
-    world.patch(attributes={N: 7})
-
-    def refused() -> bool:
-        condition = world.said().condition
-        return condition is not None and condition.reason == "DeviceInvalid" and "full (gpu-0: " in condition.message
-
-    play(world, refused)
-    assert world.touched == []
-
-
 def test_classes_count() -> None:
     world = World()
     world.publish("a")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.costs import calls_of
+from tests.tables import table
 from tests.unit.inventory.values import taint
 from tests.unit.patches.patched import (
     CREATED,
@@ -121,34 +122,28 @@ def test_selector_that_says_no_ends_the_look() -> None:
     assert (selected(found), found.faults) == ([], ())
 
 
-@pytest.mark.parametrize(
-    ("filter_", "why"),
-    [
-        pytest.param({"device_class_name": "gpu"}, "device class gpu does not exist", id="a class that is missing"),
-        pytest.param(
+@table(
+    "filter_, why",
+    {
+        "a class that is missing": ({"device_class_name": "gpu"}, "device class gpu does not exist"),
+        "a class of another kind": (
             {"device_class_name": "odd"},
             "selector #1 of device class odd cannot be used: it has no CEL expression",
-            id="a class of another kind",
         ),
-        pytest.param(
+        "a selector of another kind": (
             {"cel": ["n > 0", None]},
             "selector #1 cannot be used: it has no CEL expression",
-            id="a selector of another kind",
         ),
-        pytest.param(
-            {"cel": ["n > 0", "n"]}, "selector #1 cannot be used: n is no comparison", id="one that does not compile"
-        ),
-        pytest.param(
+        "one that does not compile": ({"cel": ["n > 0", "n"]}, "selector #1 cannot be used: n is no comparison"),
+        "a class that does not compile": (
             {"device_class_name": "bad"},
             "selector #0 of device class bad cannot be used: n is no comparison",
-            id="a class that does not compile",
         ),
-        pytest.param(
+        "unknown": (
             {"unknown": (("all", "true"), ("node", '"a"'))},
             "the filter has fields that are not known: all, node",
-            id="unknown",
         ),
-    ],
+    },
 )
 def test_filter_that_cannot_be_judged_selects_nothing(filter_: Any, why: str) -> None:
     """K-9; and a field of the future is never "everything"."""

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.patches.patched import DRIVER, at, class_of, patch_of, pools_of, slice_of, slices_read
+from tests.unit.patches.patched import DRIVER, at, pools_of, slice_of, slices_read
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
 from webhook.api.slices import DeviceClassSelectors, decode_device_class
 from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceSelectors, SharedSelectors
-from webhook.patches.patching import effective_devices
 from webhook.patches.published import ORIGINALS, Overridden, PublishedDevice, Setting, annotation_of, published_devices
 
 
@@ -113,10 +112,6 @@ def test_slice_with_more_devices_than_are_read_publishes_those_that_are() -> Non
     value = slice_of(*[{"name": name, "attributes": {"n": {"int": 1}}} for name in ("a", "b")])
     [device] = published(structs.replace(value, devices=value.devices[:1]))
     assert device == PublishedDevice(at("a"), {f"{DRIVER}/n": {"int": 1}})
-
-
-def test_address_is_written_with_all_names() -> None:
-    assert str(at("gpu-0")) == "gpu.example.com/node-0/gpu-0"
 
 
 @pytest.mark.parametrize(
@@ -237,23 +232,3 @@ def test_devices_of_one_name_in_different_pools_are_told_apart() -> None:
     test = DeviceSelectors()(f"{FACTS}.slots > 5").selects
     other = PublishedDevice(at("gpu-0", "node-1"), {f"{DRIVER}/slots": {"int": 1}})
     assert (test(DEVICE), test(other), test(DEVICE)) == (True, False, True)
-
-
-def test_patches_select_by_class_and_cel() -> None:
-    def gpu(name: str, **attributes: Any) -> Any:
-        return {"name": name, "attributes": attributes}
-
-    pools = pools_of(
-        slice_of(gpu("gpu-0", model={"string": "a100"}), gpu("gpu-1", model={"string": "h100"}), gpu("gpu-2")),
-        slice_of("x", driver="other.example"),
-    )
-    classes = class_of("gpu", f'device.driver == "{DRIVER}"')
-    patch = patch_of(device_class_name="gpu", cel=[f'{FACTS}.model == "h100"'])
-    found = effective_devices(pools, [patch], classes, DeviceSelectors())
-    assert found.selected == {"patch": (at("gpu-1"),)}
-    assert [(fault.device, fault.where, fault.detail) for fault in found.faults] == [
-        (at("gpu-2"), "selector #0", "no such key: model")
-    ]
-    bad = patch_of(cel=["device.name == 'a'"])
-    reason = effective_devices(pools, [bad], classes, DeviceSelectors()).inapplicable["patch"]
-    assert reason.startswith("selector #0 cannot be used: compilation failed")

@@ -50,34 +50,20 @@ def test_body_waits_for_the_end_of_the_one_before_it() -> None:
     run(scenario)
 
 
-async def stalled_body() -> tuple[StreamReader, Turn, Turn]:
-    """A body that has stalled and come on, its turn, and the turn of the body that was let in meanwhile."""
-    turns = asyncio.Lock()
-    slow, other = content(), content()
-    slow_turn, other_turn = Turn(turns), Turn(turns)
-    stalled = asyncio.ensure_future(slow_turn.chunk(slow))
-    await settled()
-    other.feed_data(b"b")
-    assert await other_turn.chunk(other) == b"b", "it has stalled"
-    assert not stalled.done()
-    slow.feed_data(b"late")
-    assert await stalled == b"late"
-    return slow, slow_turn, other_turn
-
-
-def test_body_that_stalls_lets_the_next_one_in_and_loses_nothing() -> None:
-    async def scenario() -> None:
-        _, _, other_turn = await stalled_body()
-        other_turn.end()
-
-    run(scenario)
-
-
-def test_body_that_trickles_needs_no_turn_until_it_comes_in_earnest() -> None:
+def test_body_that_stalls_lets_the_next_one_in_and_needs_no_turn_until_it_comes_in_earnest() -> None:
     """F12: a byte now and then kept the turn for as long as a body may take."""
 
     async def scenario() -> None:
-        slow, slow_turn, other_turn = await stalled_body()
+        turns = asyncio.Lock()
+        slow, other = content(), content()
+        slow_turn, other_turn = Turn(turns), Turn(turns)
+        stalled = asyncio.ensure_future(slow_turn.chunk(slow))
+        await settled()
+        other.feed_data(b"b")
+        assert await other_turn.chunk(other) == b"b", "it has stalled"
+        assert not stalled.done()
+        slow.feed_data(b"late")
+        assert await stalled == b"late"
         for byte in b"later":
             slow.feed_data(bytes([byte]))
             assert await slow_turn.chunk(slow) == bytes([byte])

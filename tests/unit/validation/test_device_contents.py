@@ -307,12 +307,17 @@ def test_preparation_may_be_skipped_if_its_undoing_is(others: list[str]) -> None
 
 
 COUNTERS: dict[str, Any] = {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]}
+TAINTED: dict[str, Any] = {"taints": [{"key": "example.com/a", "effect": "NoSchedule"}]}
 LISTED: dict[str, Any] = {"attributes": {"a": {"ints": [1]}}}
 
 
 @pytest.mark.parametrize(
     ("fields", "count", "minor", "judged"),
     [
+        ({}, 128, 37, True),
+        ({}, 129, 37, False),
+        (TAINTED, 64, 37, True),
+        (TAINTED, 65, 37, False),
         (COUNTERS, 64, 37, True),
         (COUNTERS, 65, 37, False),
         (COUNTERS, 65, 35, False),
@@ -323,7 +328,7 @@ LISTED: dict[str, Any] = {"attributes": {"a": {"ints": [1]}}}
         ({"attributes": {"a": {"int": 1}}}, 65, 37, True),
     ],
 )
-def test_devices_are_judged_up_to_64_if_one_of_them_is_large(
+def test_devices_are_judged_up_to_128_and_up_to_64_if_one_of_them_is_large(
     fields: dict[str, Any], count: int, minor: int, *, judged: bool
 ) -> None:
     devices = [{"name": "A", **fields}, *[{"name": f"gpu-{number}"} for number in range(1, count)]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -239,20 +238,6 @@ def test_numbers_that_are_counted_in_steps_fit_into_64_bits() -> None:
     at = "spec.devices[0].capacity[listed].requestPolicy.validRange.max"
     assert ranged("10E", str(2**63 - 1)) == []
     assert ranged("10E", str(2**63)) == [f'{at}: Invalid value: "{2**63}": must not be larger than 9223372036854775807']
-
-
-def test_devices_are_judged_up_to_128_and_with_taints_up_to_64() -> None:
-    def devices(count: int, taint: Any = None) -> list[str]:
-        first = {"name": "A", **({"taints": [taint]} if taint else {})}
-        others = [{"name": f"gpu-{number}"} for number in range(1, count)]
-        return reported(edited(whole(SLICE), ("spec/devices", [first, *others])))
-
-    at = 'spec.devices[0].name: Invalid value: "A": '
-    assert_reported(devices(128), [at])
-    assert devices(129) == []
-    taint = {"key": "example.com/a", "effect": "NoSchedule"}
-    assert_reported(devices(64, taint), [at])
-    assert devices(65, taint) == []
 
 
 def test_conditions_are_judged_unless_there_are_too_many() -> None:

@@ -47,8 +47,6 @@ async def test_connections_are_probed_when_nothing_is_said() -> None:
     [
         (None, {}, (None, None)),
         (None, {"https_proxy": PROXY}, (PROXY, None)),
-        (None, {"http_proxy": PROXY}, (None, None)),
-        (None, {"https_proxy": PROXY, "no_proxy": ".test"}, (None, None)),
         (None, {"https_proxy": PROXY, "NO_PROXY": "server.test:6443"}, (None, None)),
         ("http://own.test:1", {"https_proxy": PROXY}, ("http://own.test:1", None)),
         ("", {"https_proxy": PROXY}, (None, None)),

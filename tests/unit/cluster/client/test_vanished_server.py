@@ -68,7 +68,6 @@ def _other_host() -> Iterator[str]:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-@pytest.mark.slow
 def test_connection_to_a_server_that_vanished_ends() -> None:
     """L8: what a watch has shown is acted on for as long as its connection seems to be there."""
 
