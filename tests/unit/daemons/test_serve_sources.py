@@ -154,19 +154,7 @@ def test_pods_are_followed_if_asked_for(tmp_path: Path) -> None:
     world.visited(visit)
 
 
-def test_pods_are_left_alone_otherwise(tmp_path: Path) -> None:
-    world = World(tmp_path)
-
-    async def visit(peer: Peer) -> None:
-        await until(world.ready.is_set, "readiness", SECONDS)
-        assert world.state.pods(Policy()) is None
-        assert not [request.path for request in peer.requests if request.path.endswith("/pods")]
-        assert "pods" not in dict(world.checks.notes())
-
-    world.visited(visit)
-
-
-def test_patches_are_followed_if_asked_for(tmp_path: Path) -> None:
+def test_patches_are_followed_if_asked_for_and_neither_they_nor_pods_otherwise(tmp_path: Path) -> None:
     for flags in ((), ("--watch-patches",), ("--patch-account=ops:bot",)):
         world = World(tmp_path, *flags)
 
@@ -175,8 +163,10 @@ def test_patches_are_followed_if_asked_for(tmp_path: Path) -> None:
             asked = "/apis/devicetaint.io/v1alpha1"
             if not flags:
                 assert world.state.patches().unknown.endswith("(serve --watch-patches)")
-                assert "patches" not in dict(world.checks.notes())
-                assert not [request.path for request in peer.requests if request.path.startswith(asked)]
+                assert world.state.pods(Policy()) is None
+                assert not {"patches", "pods"} & dict(world.checks.notes()).keys()
+                paths = [request.path for request in peer.requests]
+                assert not [path for path in paths if path.startswith(asked) or path.endswith("/pods")]
                 return
             await until(lambda: asked in [request.path for request in peer.requests], "a look", SECONDS)
             assert world.state.patch_account == ("ops:bot" if "ops" in flags[0] else "")

@@ -422,16 +422,6 @@ def test_refused_rule_is_not_remembered() -> None:
     assert sorted(pod for each in server.state.assumed_rules.victims(600) for pod in each.pods) == ["u-0", "u-1"]
 
 
-def test_rules_that_nobody_stores_take_the_room_of_others_for_two_seconds() -> None:
-    clock = Clock()
-    server = Server(assumed_rules=AssumedRules(clock))
-    assert server.allowed(range(3)) == 2
-    clock.seconds += 1.9
-    assert server.allowed([3]) == 0
-    clock.seconds += 0.1
-    assert server.allowed(range(3, 8)) == 2
-
-
 def test_window_of_the_policy_says_for_how_long_victims_count() -> None:
     clock = Clock()
     server = Server(assumed_rules=AssumedRules(clock))

@@ -15,7 +15,6 @@ from tests.unit.server.doubles import Clock
 from webhook.admission.context import UNLIMITED
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.state import Inventory, Sight
-from webhook.inventory.targets import DeviceNames
 from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.match import KnownNames
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
@@ -99,19 +98,6 @@ def test_devices_that_a_rule_closed_elsewhere_count_when_it_is_gone_or_was_set_b
         replica.watch(other, None)
         assert not replica.allows(tainting(node(0), "NoSchedule"), NOW)
         assert replica.allows(tainting(node(1), "NoSchedule"), NOW)
-
-
-def test_what_the_watch_showed_is_forgotten_after_the_window() -> None:
-    clock = Clock()
-    replica = Replica(*fleet(2), clock=clock)
-    replica.watch(None, rule(1))
-    clock.seconds += 599
-    assert (replica.victims, replica.state.assumed_rules.closed(600)) == (
-        [["u-1"]],
-        (DeviceNames.of(rule(1).selector),),
-    )
-    clock.seconds += 2
-    assert (replica.victims, replica.state.assumed_rules.closed(600)) == ([], ())
 
 
 @pytest.mark.parametrize(

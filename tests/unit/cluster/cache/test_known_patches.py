@@ -150,12 +150,6 @@ async def test_without_the_kind_there_are_no_patches_and_it_is_looked_for_at_tim
         await until(lambda: "a" in bench.cache.known().patches, "the kind is defined")
 
 
-async def test_classes_that_are_not_read_leave_patches_unknown() -> None:
-    async with following(served=False) as bench:
-        await until(bench.cache.reflector.synced.is_set, "patches")
-        assert "deviceclasses" in bench.cache.known().unknown
-
-
 def setting(name: str, **fields: Any) -> Any:
     return make_patch(meta=patch(name)["metadata"], attributes={f"{DRIVER}/healthy": {"bool": False}}, **fields)
 
@@ -179,9 +173,10 @@ async def test_patches_for_slices_are_those_that_set_something_the_one_that_wins
         assert found.classes.keys() == {"gpu"}, "a thread may look at it"
 
 
-async def test_patches_for_slices_are_not_known_without_the_classes() -> None:
+async def test_classes_that_are_not_read_leave_patches_unknown() -> None:
     async with following(patches=[setting("a")], served=False) as bench:
         await until(lambda: bool(bench.cache.known().patches), "the patches")
+        assert "deviceclasses" in bench.cache.known().unknown
         assert bench.cache.for_slices() == SlicePatches(known=False)
 
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec import convert
 
 from tests.unit.cluster.acting import acting_cluster
-from tests.unit.cluster.cache.following import EXPIRED, event, no_chance, page, synced
-from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, status, until
+from tests.unit.cluster.cache.following import event, no_chance, page, synced
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, cluster_of, status, until
 from tests.unit.running import running
 from webhook.api.pods import HOLD
 from webhook.cluster.cache.decoders import DeviceClassWire
@@ -119,23 +119,6 @@ async def test_cache_fills_the_port_of_the_policy() -> None:
         assert bench.cache.drivers("nobody") is None
         assert bench.cache.unreadable_classes() == ["loose"]
         assert bench.cache.problem is None
-
-
-async def test_changes_arrive() -> None:
-    async with caching(namespace("ml", team="a"), namespace("old"), GPU) as bench:
-        await until(lambda: len(bench.peer.watched) == 2, "both watches")
-        bench.objects.namespaces.clear()
-        bench.objects.classes.clear()
-        bench.objects.add(
-            namespace("ml", 11, team="b"), device_class("gpu", 'device.driver == "b.example.com"', version=12)
-        )
-        await bench.peer.stop()
-        # it has forgotten what was before; while it stops, a watch might take such an answer and not get it
-        bench.peer.watches.extend([Lines([EXPIRED]), Lines([EXPIRED])])
-        await bench.peer.start()
-        await until(lambda: labels(bench.cache, "ml") == {"team": "b"}, "the new label")
-        await until(lambda: bench.cache.drivers("gpu") == frozenset({"b.example.com"}), "the new driver")
-        assert bench.cache.namespace("old") is None
 
 
 async def test_namespace_stays_the_same_value_until_its_labels_change() -> None:

@@ -127,12 +127,6 @@ def test_kubeconfig_gives_the_current_context_unless_told_otherwise(tmp_path: Pa
     assert (other.server, other.tls, other.proxy) == ("http://two.test:8001/proxy", None, None)
 
 
-def test_kubeconfig_with_a_file_of_a_token(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("abc\n")
-    path = kubeconfig(tmp_path, {"tokenFile": "token"})
-    assert asyncio.run(KubeConfig(path).load()).authorization == "Bearer abc"
-
-
 def test_kubeconfig_with_a_client_certificate(tmp_path: Path) -> None:
     pair = authority().serving_pair(["me"], now=datetime.now(UTC), lifetime=timedelta(hours=1))  # noqa: TID251
     data = {
@@ -306,7 +300,7 @@ def test_m9_of_several_files_the_first_to_say_something_holds_as_in_kubectl(tmp_
 
 def test_m9_files_that_a_kubeconfig_names_are_looked_for_beside_it(tmp_path: Path) -> None:
     other = small(tmp_path / "other" / "config", "other", current=False, tokenFile="token")
-    (tmp_path / "other" / "token").write_text("beside")
+    (tmp_path / "other" / "token").write_text("beside\n")
     environment = {"KUBECONFIG": f"{other}:{small(tmp_path / 'one', 'one')}"}
     assert (
         asyncio.run(find_credentials(environment=environment, folder=tmp_path).load()).authorization == "Bearer beside"
