@@ -255,9 +255,6 @@ def test_list_of_absurd_length_is_told_and_not_read() -> None:
     assert texts(reader.errors) == ["spec.field: Too many: 4097: must have at most 4096 items"]
 
 
-# --- what the fast decoder does not take -----------------------------------------------------------
-
-
 # The documentation and earlier policies rely on these numbers, so they are written out.
 DEPTH_MAX = 64
 

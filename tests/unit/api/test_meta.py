@@ -118,9 +118,6 @@ def test_object_is_shown_by_name_or_prefix(meta: ObjectMeta, shown: str) -> None
     assert meta.display_name == shown
 
 
-# --- label selectors -------------------------------------------------------------------------------
-
-
 LABELS = {"app": "train", "tier": ""}
 
 

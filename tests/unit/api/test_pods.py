@@ -160,9 +160,6 @@ def test_equal_texts_of_labels_are_one_value() -> None:
     assert texts[1] is texts[3]
 
 
-# --- PodGroups -------------------------------------------------------------------------------------
-
-
 def read_group(spec: Any, **metadata: Any) -> tuple[PodGroup, list[str]]:
     errors: list[Any] = []
     manifest = {"kind": "PodGroup", "metadata": {"name": "crew", "namespace": "ml", **metadata}, "spec": spec}
@@ -199,9 +196,6 @@ def test_disruption_mode_of_a_wrong_type_is_an_error(mode: Any) -> None:
     group, errors = read_group({"disruptionMode": mode})
     assert (group.disruption_mode, len(errors)) == ("", 1)
     assert "spec.disruptionMode" in errors[0]
-
-
-# --- PodDisruptionBudgets --------------------------------------------------------------------------
 
 
 def read_budget(generation: int | None = 2, **status: Any) -> DisruptionBudget:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_condition, make_rule, make_taint
 from tests.costs import calls_of
+from tests.tables import table
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, parse_time
 from webhook.api.rules import (
@@ -61,31 +62,26 @@ def test_generation_is_read() -> None:
     assert decoded(make_rule(meta={"name": "r", "generation": 7}))[0].generation == 7
 
 
-@pytest.mark.parametrize(
-    ("raw", "selector"),
-    [
-        pytest.param(None, None, id="a missing selector is not an empty one (R-2)"),
-        pytest.param({}, DeviceSelector(), id="an empty selector"),
-        pytest.param({"driver": ""}, DeviceSelector(driver=""), id="an empty name is not a missing one (R-6)"),
-        pytest.param({"driver": None}, DeviceSelector(), id="a null name is a missing one"),
-        pytest.param(
+@table(
+    "raw, selector",
+    {
+        "a missing selector is not an empty one (R-2)": (None, None),
+        "an empty selector": ({}, DeviceSelector()),
+        "an empty name is not a missing one (R-6)": ({"driver": ""}, DeviceSelector(driver="")),
+        "a null name is a missing one": ({"driver": None}, DeviceSelector()),
+        "the retired fields": (
             {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}, {"cel": None}, None]},
-            DeviceSelector(
-                device_class_name="c", selectors=(CELSelector("true"), CELSelector(None), CELSelector(None))
-            ),
-            id="the retired fields",
+            DeviceSelector(device_class_name="c", selectors=tuple(map(CELSelector, ("true", None, None)))),
         ),
-        pytest.param(
+        "unknown fields": (
             {"all": True, "b": {}, "c": None},
             DeviceSelector(unknown=(("all", "true"), ("b", "{}"))),
-            id="unknown fields",
         ),
-        pytest.param(
+        "R8: unknown fields beside known ones, with their values": (
             {"driver": DRIVER, "z": 1, "a": {"y": [True], "x": "\ud800"}},
             DeviceSelector(DRIVER, unknown=(("a", '{"x":"\\ud800","y":[true]}'), ("z", "1"))),
-            id="R8: unknown fields beside known ones, with their values",
         ),
-    ],
+    },
 )
 def test_selector_is_read(raw: Any, selector: DeviceSelector | None) -> None:
     rule, errors = decoded(make_rule(selector=raw))
@@ -209,9 +205,6 @@ def test_rate_of_a_rule_is_a_whole_number_above_zero(
 def test_burst_beside_a_rate_of_its_own_is_ten() -> None:
     """N-13. The documentation names the number."""
     assert OWN_RATE_BURST == 10
-
-
-# --- what a rule was written for ------------------------------------------------------------------
 
 
 def marked(label: str = "", uid: str = "u", kind: str = "ResourceSlicePatch", *, controls: bool = True) -> RuleOrigin:

@@ -47,9 +47,6 @@ def read(manifest: Any) -> None:
     assert errors == []
 
 
-# --- what is read -------------------------------------------------------------------------------
-
-
 def test_attributes_and_capacity_stay_text_and_taints_that_were_read_before() -> None:
     device = make_device("gpu-0", [make_taint()], attributes=ATTRIBUTES, capacity={"memory": {"value": "1Gi"}}, x=[1])
     manifest = make_slice([device], allNodes=True)
@@ -104,9 +101,6 @@ def test_attributes_with_lists_are_read_beside_capacity() -> None:
     assert without_text(in_part(manifest)) == manifest
 
 
-# --- what is read whole -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -146,9 +140,6 @@ def test_every_field_of_a_spec_is_known_in_every_version() -> None:
             root = type_of(GroupVersionKind(GROUP, version, "ResourceSlice"), minor)
             if root is not None:
                 assert set(fields_of(fields_of(root)["spec"])) <= known
-
-
-# --- the rest -----------------------------------------------------------------------------------
 
 
 def test_devices_as_written_have_no_text_left() -> None:
@@ -198,9 +189,6 @@ def test_attributes_that_stayed_text_hold_no_list() -> None:
 )
 def test_lists_in_attributes_are_seen_in_the_text(text: bytes, *, single: bool) -> None:
     assert have_single_values(Raw(text)) is single
-
-
-# --- lists of taints ----------------------------------------------------------------------------
 
 
 def text_of(*entries: Any) -> Raw:

@@ -144,8 +144,6 @@ def test_toleration_with_a_wrong_type_is_told_every_time(value: Any) -> None:
         assert read_tolerations(odd)[1] == ["tolerations[0].value"]
 
 
-# --- what is remembered ----------------------------------------------------------------------------
-
 MEMORIES = [
     pytest.param(read, "_taints", make_taint(value="v"), id="taints"),
     pytest.param(read_tolerations, "_tolerations", make_toleration(seconds=5), id="tolerations"),

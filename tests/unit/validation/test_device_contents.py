@@ -22,9 +22,6 @@ def with_field(name: str, value: Any, *, form: int = 0, minor: int = 37) -> list
     return [error.removeprefix(AT) for error in found]
 
 
-# --- attributes ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("attribute", "errors"),
     [
@@ -65,8 +62,6 @@ def test_before_1_37_an_empty_list_counts_as_a_value() -> None:
     assert with_field("attributes", {"a": {"ints": []}}, minor=36) == [empty]
     assert with_field("attributes", {"a": {"int": 1, "ints": []}}, minor=36) == [empty, one]
 
-
-# --- nodes ---------------------------------------------------------------------------------------
 
 TERMS: dict[str, Any] = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
 
@@ -150,8 +145,6 @@ def test_field_of_a_node_has_one_value(requirement: Any, errors: list[str]) -> N
     assert_reported(found, [f"{path}.{error}" for error in errors])
 
 
-# --- resources of the node -----------------------------------------------------------------------
-
 KEYED = {"capacityKey": "listed", "capacityMultiplier": "1"}
 
 
@@ -203,18 +196,12 @@ def test_overhead_is_for_pods_or_for_containers(overhead: Any, errors: list[str]
     assert found == [f"spec.devices[0].nodeAllocatableResources[cpu].overhead{error}" for error in errors]
 
 
-# --- conditions ----------------------------------------------------------------------------------
-
-
 def test_conditions_of_binding_and_of_failure_need_each_other() -> None:
     for name, other in (
         ("bindingConditions", "bindingFailureConditions"),
         ("bindingFailureConditions", "bindingConditions"),
     ):
         assert with_field(other, ["a"]) == [f".{name}: Invalid value: []: {name} are required to use {other}"]
-
-
-# --- how much of a capacity a request may take ---------------------------------------------------
 
 
 def ranged(default: str, **limits: str) -> dict[str, Any]:
@@ -296,9 +283,6 @@ def test_policy_of_a_capacity(policy: Any, errors: list[str]) -> None:
     assert_reported(found, [f"spec.devices[0].capacity[listed].requestPolicy{error}" for error in errors])
 
 
-# --- the slice itself ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("others", [["NodeUnprepareResources"], ["*"]])
 def test_preparation_may_be_skipped_if_its_undoing_is(others: list[str]) -> None:
     operations = ["NodePrepareResources", *others]
@@ -356,9 +340,6 @@ NO_TEXT = f'spec.devices[0].attributes[{KIND}]: Invalid value: "": must be a str
 def test_partitions_have_the_attribute_that_distinguishes_them(name: str, attributes: Any, errors: list[str]) -> None:
     edits = [("spec/partitionTypeAttribute", name), ("spec/devices/0/attributes", attributes)]
     assert_reported(reported(edited(whole(SLICE, form=2), *edits)), errors)
-
-
-# --- a device that is changed ----------------------------------------------------------------------
 
 
 PARTITION: Any = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -112,27 +113,17 @@ MANY: dict[str, tuple[str, int, Maker, int, str]] = {
     "requests": (CLAIM, 0, requests, 32, "spec.devices.requests"),
     "alternatives": (CLAIM, 0, alternatives, 8, "spec.devices.requests[2].firstAvailable"),
     "constraints": (
-        CLAIM,
-        0,
-        lambda count: [("spec/devices/constraints", [{"matchAttribute": "example.com/model"}] * count)],
-        32,
-        "spec.devices.constraints",
+        *(CLAIM, 0, lambda count: [("spec/devices/constraints", [{"matchAttribute": "example.com/model"}] * count)]),
+        *(32, "spec.devices.constraints"),
     ),
     "configurations": (
-        CLAIM,
-        0,
-        lambda count: [("spec/devices/config", [{"opaque": {"driver": "a", "parameters": {}}}] * count)],
-        32,
-        "spec.devices.config",
+        *(CLAIM, 0, lambda count: [("spec/devices/config", [{"opaque": {"driver": "a", "parameters": {}}}] * count)]),
+        *(32, "spec.devices.config"),
     ),
     "selectors": (CLAIM, 0, selectors, 32, "spec.devices.requests[0].exactly.selectors"),
     "conditions": (SLICE, 0, partial(conditions, "bindingConditions"), 4, f"{AT}.bindingConditions"),
     "conditions of failure": (
-        SLICE,
-        0,
-        partial(conditions, "bindingFailureConditions"),
-        4,
-        f"{AT}.bindingFailureConditions",
+        *(SLICE, 0, partial(conditions, "bindingFailureConditions"), 4, f"{AT}.bindingFailureConditions"),
     ),
     "groups": (SLICE, 0, groups, 2, "spec.devices[0].consumesCounters[0].compatibilityGroups"),
     "consumptions": (SLICE, 0, consumptions, 2, "spec.devices[0].consumesCounters"),
@@ -184,47 +175,51 @@ RESOURCES = "spec/devices/0/nodeAllocatableResources"
 
 
 @table(
-    "kind, fine, beyond, error",
+    "kind, path, fine, beyond, error",
     {
         "parameters in bytes": (
-            CLAIM,
-            [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5116})],
-            [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5117})],
+            *(CLAIM, "spec/devices/config/0/opaque/parameters", {"x": "é" * 5116}, {"x": "é" * 5117}),
             "spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes",
         ),
         "a count": (
-            CLAIM,
-            [(f"{REQUEST}/count", 1)],
-            [(f"{REQUEST}/count", -1)],
+            *(CLAIM, f"{REQUEST}/count", 1, -1),
             "spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero",
         ),
-        "attributes": (SLICE, attributes(32), attributes(33), TOGETHER),
-        "attributes and capacities": (SLICE, attributes(20, 12), attributes(20, 13), TOGETHER),
-        "values": (SLICE, values(40, 8), values(40, 9), VALUES),
-        "values, of which one is in no list": (SLICE, [*values(47), ALONE], [*values(48), ALONE], VALUES),
         "generation": (
-            SLICE,
-            [("spec/pool/generation", 0)],
-            [("spec/pool/generation", -1)],
+            *(SLICE, "spec/pool/generation", 0, -1),
             "spec.pool.generation: Invalid value: -1: must be greater than or equal to zero",
         ),
         "slices of a pool": (
-            SLICE,
-            [("spec/pool/resourceSliceCount", 1)],
-            [("spec/pool/resourceSliceCount", 0)],
+            *(SLICE, "spec/pool/resourceSliceCount", 1, 0),
             "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
         ),
         "overhead": (
-            SLICE,
-            [(RESOURCES, {"cpu": {"overhead": {"perPod": "0"}}})],
-            [(RESOURCES, {"cpu": {"overhead": {"perPod": "-1"}}})],
+            *(SLICE, RESOURCES, {"cpu": {"overhead": {"perPod": "0"}}}, {"cpu": {"overhead": {"perPod": "-1"}}}),
             'spec.devices[0].nodeAllocatableResources[cpu].overhead.perPod: Invalid value: "-1": must be non-negative',
         ),
     },
 )
-def test_number_at_its_limit_is_taken_and_one_beyond_refused(kind: str, fine: Edits, beyond: Edits, error: str) -> None:
-    assert reported(edited(whole(kind), *fine)) == []
-    assert_reported(reported(edited(whole(kind), *beyond)), [error])
+def test_value_at_its_limit_is_taken_and_one_beyond_refused(
+    kind: str, path: str, fine: Any, beyond: Any, error: str
+) -> None:
+    assert reported(edited(whole(kind), (path, fine))) == []
+    assert_reported(reported(edited(whole(kind), (path, beyond))), [error])
+
+
+@table(
+    "fine, beyond, error",
+    {
+        "attributes": (attributes(32), attributes(33), TOGETHER),
+        "attributes and capacities": (attributes(20, 12), attributes(20, 13), TOGETHER),
+        "values": (values(40, 8), values(40, 9), VALUES),
+        "values, of which one is in no list": ([*values(47), ALONE], [*values(48), ALONE], VALUES),
+    },
+)
+def test_settings_of_a_device_at_their_limit_are_taken_and_one_more_refused(
+    fine: Edits, beyond: Edits, error: str
+) -> None:
+    assert reported(edited(whole(SLICE), *fine)) == []
+    assert_reported(reported(edited(whole(SLICE), *beyond)), [error])
 
 
 def ranged(capacity: str, most: str) -> list[str]:
