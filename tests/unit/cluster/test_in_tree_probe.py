@@ -25,8 +25,16 @@ if TYPE_CHECKING:
     from webhook.cluster.client.rest import ThrottledCluster
 
 
+OWN: Final = f"{CANARY}-x"
+OLD: Final = format_time(NOW - timedelta(seconds=61))
+SPEC: Final = {"deviceSelector": {"driver": "canary.devicetaint.io"}, "taint": {"effect": "None"}}
+
+
 class Rules:
-    """Answers about one rule, with these conditions; `troubles` come first of all that a DELETE is answered."""
+    """Answers about the canary, with these conditions, and about other rules beside it.
+
+    `troubles` come first of all that a DELETE is answered.
+    """
 
     def __init__(
         self,
@@ -36,22 +44,36 @@ class Rules:
         *,
         refusal: int = 0,
         troubles: Sequence[Reply] = (),
+        others: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.managed = [{"manager": "device-taint-webhook"}, {"manager": manager, "subresource": subresource}]
         self.conditions = [{"type": each} for each in conditions]
         self.refusal = refusal
         self.troubles = deque(troubles)
+        self.others = others
         self.tried = 0
         self.deleted = False
+        self.removed: list[tuple[str, object]] = []
+        """Of the others."""
 
     def __call__(self, request: Request) -> Reply:
         if request.method == "POST" and self.refusal:
             return Answer(status(self.refusal, "no"), self.refusal)
+        if request.method == "GET" and request.path == RULES_PATH:
+            items = [
+                {"spec": each.get("spec", SPEC), "metadata": {"uid": f"uid-{each['name']}", **each}}
+                for each in self.others
+            ]
+            return Answer({"metadata": {"resourceVersion": "1"}, "items": items})
         if request.method == "DELETE":
-            self.tried += 1
+            own = request.path.endswith(OWN)
+            if own:
+                self.tried += 1
+            else:
+                self.removed.append((request.path, request.json.get("preconditions")))
             if self.troubles:
                 return self.troubles.popleft()
-            self.deleted = True
+            self.deleted |= own
         metadata = {"name": "canary", "managedFields": self.managed}
         return Answer({"metadata": metadata, "status": {"conditions": self.conditions}})
 
@@ -151,32 +173,6 @@ async def test_without_rules_nothing_can_be_told() -> None:
         assert await find_in_tree(cluster, collection, "x") is InTree.UNKNOWN
 
 
-OWN = f"{CANARY}-x"
-OLD = format_time(NOW - timedelta(seconds=61))
-SPEC: Final = {"deviceSelector": {"driver": "canary.devicetaint.io"}, "taint": {"effect": "None"}}
-
-
-class WithOthers(Rules):
-    """Beside the canary there are other rules; `troubles` are those of the deletion of the others."""
-
-    def __init__(self, *others: dict[str, Any], **fields: Any) -> None:
-        super().__init__(**fields)
-        self.others = others
-        self.removed: list[tuple[str, object]] = []
-
-    def __call__(self, request: Request) -> Reply:
-        if request.method == "GET" and request.path == RULES_PATH:
-            items = [
-                {"spec": each.get("spec", SPEC), "metadata": {"uid": f"uid-{each['name']}", **each}}
-                for each in self.others
-            ]
-            return Answer({"metadata": {"resourceVersion": "1"}, "items": items})
-        if request.method == "DELETE" and not request.path.endswith(OWN):
-            self.removed.append((request.path, request.json.get("preconditions")))
-            return self.troubles.popleft() if self.troubles else Answer({})
-        return super().__call__(request)
-
-
 async def probed(cluster: ThrottledCluster) -> InTree:
     return await find_in_tree(cluster, RULES, "x", wait_seconds=0.0, removal_seconds=0.3, now=lambda: NOW)
 
@@ -194,7 +190,7 @@ async def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
         {"name": f"{CANARY}-6", "creationTimestamp": OLD, "spec": SPEC | {"taint": {"effect": "NoExecute"}}},
     )
     async with Peer() as peer, acting_cluster(peer) as cluster:
-        peer.otherwise = rules = WithOthers(*others)
+        peer.otherwise = rules = Rules(others=others)
         assert await probed(cluster) is InTree.ABSENT
         assert rules.removed == [(f"{RULES_PATH}/{CANARY}-1", {"uid": f"uid-{CANARY}-1"})]
 
@@ -203,9 +199,7 @@ async def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
 async def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) -> None:
     others = [{"name": f"{CANARY}-{number}", "creationTimestamp": OLD} for number in range(2)]
     async with Peer() as peer, acting_cluster(peer) as cluster:
-        peer.otherwise = rules = WithOthers(*others)
-        rules.troubles.append(Answer({}))  # the own one
-        rules.troubles.append(trouble)
+        peer.otherwise = rules = Rules(others=others, troubles=[Answer({}), trouble])  # the first is the own one
         assert await probed(cluster) is InTree.ABSENT
         assert len(rules.removed) == 2
 
@@ -221,7 +215,7 @@ async def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) 
 async def test_canary_that_admission_refuses_shows_nothing(code: int, text: str) -> None:
     """L5: without the permission it is an error, see above; what admission says of this one rule is none."""
     async with Peer() as peer, acting_cluster(peer) as cluster:
-        peer.otherwise = rules = WithOthers({"name": f"{CANARY}-1", "creationTimestamp": OLD})
+        peer.otherwise = rules = Rules(others=[{"name": f"{CANARY}-1", "creationTimestamp": OLD}])
         peer.answers.append(Answer(status(code, text), code))
         assert await probed(cluster) is InTree.UNKNOWN
         assert rules.tried == 0

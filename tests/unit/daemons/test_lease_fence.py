@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.cluster.client.test_credentials import written
 from tests.unit.cluster.peer import Answer, Peer, run
 from webhook.cluster.client.errors import ClusterError
 from webhook.config.workers import parse_evict, parse_patch
@@ -21,13 +22,7 @@ DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")
 
 
 def kubeconfig(folder: Path, peer: Peer) -> str:
-    path = folder / "kubeconfig"
-    path.write_text(
-        "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], "
-        f"clusters: [{{name: k, cluster: {{server: '{peer.url}'}}}}], "
-        "contexts: [{name: c, context: {cluster: k, user: u}}]}"
-    )
-    return f"--kubeconfig={path}"
+    return f"--kubeconfig={written(folder / 'kubeconfig', {'k': {'server': peer.url}}, {'c': 'k'}, {}, 'c')}"
 
 
 class Lease:

@@ -134,6 +134,13 @@ def test_rule_that_was_deleted_comes_back() -> None:
     assert len(cluster.rules) == 1
 
 
+def test_rules_go_with_their_patch() -> None:
+    cluster = two_pools()
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+    play(cluster, lambda: cluster.drop_patch("one"))
+    assert not cluster.rules
+
+
 def test_patch_that_is_being_deleted_sets_nothing() -> None:
     cluster = two_pools()
     stored = cluster.patch("one", driver=DRIVER, taints=[CLOSED])

@@ -88,32 +88,24 @@ def test_outside_a_cluster_it_says_so(pod: Path) -> None:
         asyncio.run(InCluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, pod).load())
 
 
-def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> str:
-    """Two contexts, of which `here` is the current one. JSON is YAML."""
-    ca = base64.b64encode(authority().certificate).decode()
-    path = folder / "config"
-    path.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "here",
-                "contexts": [
-                    {"name": "here", "context": {"cluster": "one", "user": "me"}},
-                    {"name": "there", "context": {"cluster": "two", "user": "me"}},
-                ],
-                "clusters": [
-                    {
-                        "name": "one",
-                        "cluster": {"server": "https://one.test:6443/", "certificate-authority-data": ca, **cluster},
-                    },
-                    {"name": "two", "cluster": {"server": "http://two.test:8001/proxy"}},
-                ],
-                "users": [{"name": "me", "user": user}],
-            }
-        )
-    )
+def written(path: Path, clusters: dict[str, Any], contexts: dict[str, str], user: Any, current: str) -> str:
+    """A kubeconfig with one user, and clusters by context. JSON is YAML."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "contexts": [{"name": name, "context": {"cluster": of, "user": "me"}} for name, of in contexts.items()],
+        "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
+        "users": [{"name": "me", "user": user}],
+    }
+    path.write_text(json.dumps({**content, "current-context": current} if current else content))
     return str(path)
+
+
+def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> str:
+    """Two contexts, of which `here` is the current one."""
+    ca = base64.b64encode(authority().certificate).decode()
+    one = {"server": "https://one.test:6443/", "certificate-authority-data": ca, **cluster}
+    clusters = {"one": one, "two": {"server": "http://two.test:8001/proxy"}}
+    return written(folder / "config", clusters, {"here": "one", "there": "two"}, user, "here")
 
 
 def test_kubeconfig_gives_the_current_context_unless_told_otherwise(tmp_path: Path) -> None:
@@ -237,14 +229,7 @@ def test_m9_an_unknown_context_is_told_with_those_that_there_are(tmp_path: Path)
 
 def small(path: Path, name: str, *, current: bool = True, **user: str) -> str:
     """A kubeconfig of one cluster, whose host is the name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}}],
-        "clusters": [{"name": name, "cluster": {"server": f"http://{name}.test"}}],
-        "users": [{"name": "me", "user": user}],
-    }
-    path.write_text(json.dumps({**content, "current-context": name} if current else content))
-    return str(path)
+    return written(path, {name: {"server": f"http://{name}.test"}}, {name: name}, user, name if current else "")
 
 
 def server_of(
