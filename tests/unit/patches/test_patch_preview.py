@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
 from msgspec import structs
 
 from tests.unit.inventory.values import NOW, claim, lets_stay, on, pool_slice, taint
@@ -56,12 +55,6 @@ def test_changes_are_listed_device_by_device_in_the_order_of_the_patch() -> None
         PatchChange(at("gpu-1"), first, None, (new,), "patch"),
         PatchChange(at("gpu-1"), second, None, (taint("None", "b"),), "patch"),
     ]
-
-
-def test_change_names_the_patch_that_decides() -> None:
-    patch = patch_of(attributes={N: 2}, device="gpu-0")
-    other = patch_of("other", attributes={N: 3, "a.example/y": 3}, priority=1)
-    assert changes(patch, other) == [PatchChange(at("gpu-0"), Origin("attribute", N), {"int": 1}, {"int": 3}, "other")]
 
 
 def test_taint_that_is_listed_twice_is_one_change() -> None:
@@ -129,25 +122,6 @@ def test_taints_that_do_nothing_count_only_among_their_like() -> None:
     passive = preview_of(patch_of(device="gpu-1", taints=[taint("None")]), in_tree=False)
     assert (passive.simulated, passive.taints[0][1].evictor) == (True, Evictor.OURS)
     assert outcomes(passive) == {"pod-waits": (PodOutcome.EVICTED, 60), "pod-stays": (PodOutcome.TOLERATES, None)}
-
-
-@pytest.mark.parametrize(
-    ("names", "devices", "pools", "drivers", "allocated"),
-    [
-        ({}, 5, 4, 2, 6),
-        ({"device": "gpu-0"}, 3, 3, 1, 3),
-        ({"driver": "b.example"}, 1, 1, 1, 1),
-        ({"driver": "none.example"}, 0, 0, 0, 0),
-    ],
-)
-def test_figures_of_a_patch_without_taints_are_those_of_its_devices(
-    names: Any, devices: int, pools: int, drivers: int, allocated: int
-) -> None:
-    found = preview_of(patch_of(**names, attributes={N: 1}))
-    impact = found.impact
-    assert (impact.devices, impact.pools, impact.drivers, impact.allocated) == (devices, pools, drivers, allocated)
-    assert (found.taints, found.pods, found.simulated) == ((), (), False)
-    assert not impact.pods
 
 
 def test_entry_that_two_rules_select_is_counted_once() -> None:

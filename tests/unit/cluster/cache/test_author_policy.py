@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.unit.cluster.cache.following import event, page
-from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Peer, cluster_of, status, until
 from tests.unit.running import running
-from webhook.api.rules import NEVER
 from webhook.cluster import installation
-from webhook.cluster.client.errors import Refused
-from webhook.cluster.installation import AuthorPolicyWatch, read_author_policy
+from webhook.cluster.installation import AuthorPolicyWatch
 from webhook.policy.vap.drift import AUTHOR_POLICY, shipped
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from tests.unit.cluster.peer import Reply
 
@@ -104,35 +101,3 @@ async def test_authors_are_unknown_once_the_policy_is_no_longer_watched(monkeypa
         assert watch.problem == "", "for a moment"
         monkeypatch.setattr(installation, "_STALE_SECONDS", 0.0)
         await until(partial(_says, watch, "not watched for 0 s: "), "that it is not watched")
-
-
-def reading(answer: Callable[[str], Reply]) -> tuple[str, datetime]:
-    """What is read where each request gets the answer that is given for its kind."""
-    found: list[tuple[str, datetime]] = []
-
-    async def test() -> None:
-        async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.otherwise = lambda asked: answer(KINDS[asked.path.removesuffix(f"/{AUTHOR_POLICY}")])
-            found.append(await read_author_policy(cluster))
-
-    run(test())
-    return found[0]
-
-
-def test_time_is_that_of_the_younger_one() -> None:
-    times = {
-        "ValidatingAdmissionPolicy": "2026-06-01T12:00:00Z",
-        "ValidatingAdmissionPolicyBinding": "2026-06-01T12:00:09Z",
-    }
-    found = reading(lambda kind: Answer(stored(kind, creationTimestamp=times[kind])))
-    assert found == ("", datetime(2026, 6, 1, 12, 0, 9, tzinfo=UTC))
-
-
-def test_neither_is_there() -> None:
-    problem, since = reading(lambda _: Answer(status(404, "no such thing"), 404))
-    assert (problem.count("is missing"), since) == (2, NEVER)
-
-
-def test_errors_are_raised() -> None:
-    with pytest.raises(Refused):
-        reading(lambda _: Answer(status(403, "no"), 403))

@@ -222,11 +222,6 @@ def test_b5_certificates_and_files_of_a_kubeconfig_that_cannot_be_used_are_named
     assert "_ssl" not in str(error.value)
 
 
-def test_m9_an_unknown_context_is_told_with_those_that_there_are(tmp_path: Path) -> None:
-    with pytest.raises(NoCredentials, match=r'there is no context "prod"; there are here, there$'):
-        asyncio.run(KubeConfig(kubeconfig(tmp_path, {}), "prod").load())
-
-
 def small(path: Path, name: str, *, current: bool = True, **user: str) -> str:
     """A kubeconfig of one cluster, whose host is the name."""
     return written(path, {name: {"server": f"http://{name}.test"}}, {name: name}, user, name if current else "")
