@@ -11,8 +11,9 @@ import pytest
 from tests.unit.cluster.cache.following import event, page
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, status, until
 from tests.unit.running import running
+from webhook.api.rules import NEVER
 from webhook.cluster import installation
-from webhook.cluster.installation import AuthorPolicyWatch
+from webhook.cluster.installation import AuthorPolicyWatch, read_author_policy
 from webhook.policy.vap.drift import AUTHOR_POLICY, shipped
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
@@ -101,3 +102,10 @@ async def test_authors_are_unknown_once_the_policy_is_no_longer_watched(monkeypa
         assert watch.problem == "", "for a moment"
         monkeypatch.setattr(installation, "_STALE_SECONDS", 0.0)
         await until(partial(_says, watch, "not watched for 0 s: "), "that it is not watched")
+
+
+async def test_neither_is_there_to_be_read() -> None:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda _: Answer(status(404, "no such thing"), 404)
+        problem, since = await read_author_policy(cluster)
+        assert (problem.count("is missing"), since) == (2, NEVER)
