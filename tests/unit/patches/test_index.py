@@ -367,6 +367,11 @@ def test_pool_that_is_gone_is_forgotten() -> None:
     assert index.slices_of((DRIVER, "p")) == ()
 
 
+def test_patch_without_taints_taints_no_device() -> None:
+    standing = standing_of(index_of([numbered(0, 1)], patch_of()), "patch", 100)
+    assert (standing.selected, standing.tainted) == (2, 0)
+
+
 LOW: Final = patch_of("low", cel=["n > -1"], taints=[TAINT])
 HIGH: Final = patch_of("high", priority=1, cel=["n > 0"], taints=[structs.replace(TAINT, value="high")])
 
