@@ -53,7 +53,7 @@ async def test_first_state_is_passed_on_with_the_keys_of_binary_data() -> None:
     """F11: without these a policy that kubectl took for binary would look like none."""
     peer = Peer()
     async with source(peer, {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}) as told:
-        await until(lambda: bool(told), "the first state")
+        await until(lambda: len(peer.watched) == 1, "a watch")
         assert summaries(told) == [({"notes": "x"}, "3", "u1")]
         assert told[0] is not None
         assert list(told[0].binary_data or {}) == ["policy.yaml"]
