@@ -181,7 +181,7 @@ def test_class_that_is_another_drivers_by_now_selects_nothing_here(steps: int) -
 
 
 def test_match_of_a_large_pool_is_pending_until_its_last_device() -> None:
-    index = index_of([numbered(*range(9))])
+    index = index_of([numbered(*range(8))])
     index.apply_patch("patch", patch_of(cel=["n > 0"], taints=[TAINT]))
     seen = [index.pending]
     while index.step():
