@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,49 +10,70 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
+from tests.tables import table
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from webhook.api.claims import Consumer
 from webhook.api.meta import LabelRequirement, LabelSelector, ObjectMeta
-from webhook.api.pods import ALL, DisruptionBudget, Owner, Pod, PodClaim, PodGroup
+from webhook.api.pods import ALL, DisruptionBudget, Pod, PodClaim, PodGroup
 from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector, DeviceTaintRule
 from webhook.commands.shared.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import TaintLine, lines_of
-from webhook.commands.status.views import PodState, PodStatus, StatusSettings, WaitKind, mode_by_conditions
+from webhook.commands.status.views import PodState, PodStatus, StatusSettings, mode_by_conditions
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.pools import Evictor
 from webhook.policy.match import NamespaceFacts
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy
 
-AGO = NOW - timedelta(minutes=5)
-WEB: Mapping[str, str] = {"app": "web"}
-SELECTS_WEB = LabelSelector((LabelRequirement("app", "In", ("web",)),))
+AGO, SOON = NOW - timedelta(minutes=5), NOW + timedelta(seconds=20)
+WEB = (("app", "web"),)
+WINDOW = EvictionWindow("0 22 * * *", 3600.0, "Europe/Berlin")
+OPENS = "a window, which opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin)"
+PAUSED = structs.replace(BUILTIN, pause=Pause(NOW + timedelta(hours=1), "incident"))
+GRACE_ENDS = NOW + timedelta(seconds=30)
+LEAVING, LEAVING_TOO = (pod(name, deleting=True, grace_ends=GRACE_ENDS) for name in ("pod", "leaving"))
+ASKED: dict[str, Any] = {"effect": "NoSchedule", "evict": True}
+HEALTHY = "2 healthy of 2 needed"
+BLOCKED = "blocked, disruptionBudget: disruption budget"
+SELECTED = "web: the Eviction API refuses pods that more than one selects"
+NOT_ANNOUNCED = "the worker, which has not written the condition of the rule yet; check that it runs"
+AT_MOST = "at most until 2026-06-01T12:01:00Z"
+# --- settings
+AFTER: dict[str, Any] = {"now": NOW + timedelta(minutes=1)}
+LATE: dict[str, Any] = {"now": GRACE_ENDS + timedelta(seconds=300)}
+DELEGATED: dict[str, Any] = {"mode": Mode.DELEGATED, "in_tree": InTree.ACTIVE}
+OBSERVED = {"mode": Mode.OBSERVE, "in_tree": InTree.ACTIVE}
+COMPLETING: dict[str, Any] = {"wait_for_completion_seconds": 60.0}
+AT_ONCE: dict[str, Any] = {"delete_after_deadline": True, "deadline_seconds": 0.0}
 
 
-def objects_of(*given: Any, labels: Mapping[str, str] = WEB) -> StatusObjects:
-    """Pods bring a claim for a device of their own, unless one is given."""
-    objects = StatusObjects()
-    pods = [each for each in given if isinstance(each, Pod)]
-    for each in given:
-        objects.add(structs.replace(each, labels=tuple(labels.items())) if each in pods else each)
-    for number, each in enumerate(pods):
-        key = f"{each.meta.namespace}/{each.meta.name}-claim"
-        if key not in objects.inventory.claims:
-            objects.add(claim(each.meta.name, devices=(f"gpu-{number}",), namespace=each.meta.namespace))
-    return objects
-
-
-def lines(
+def found_in(
     *given: Any,
     mode: Mode = Mode.REPLACEMENT,
     in_tree: InTree = InTree.ABSENT,
     now: datetime = NOW,
     policy: Policy = BUILTIN,
+    labels: tuple[tuple[str, str], ...] = WEB,
     **profile: Any,
-) -> list[TaintLine]:
+) -> tuple[list[TaintLine], frozenset[str]]:
+    """Pods have these labels, if any are given, and bring a claim for a device of their own, unless one is given."""
+    objects = StatusObjects()
+    pods = [each for each in given if isinstance(each, Pod)]
+    for each in given:
+        objects.add(structs.replace(each, labels=labels) if labels and each in pods else each)
+    for number, each in enumerate(pods):
+        if f"{each.meta.namespace}/{each.meta.name}-claim" not in objects.inventory.claims:
+            objects.add(claim(each.meta.name, devices=(f"gpu-{number}",), namespace=each.meta.namespace))
     if profile:
         policy = structs.replace(policy, eviction=(EvictionProfile(**profile),))
-    return lines_of(objects_of(*given), StatusSettings(policy, mode, in_tree, now))[0]
+    return lines_of(objects, StatusSettings(policy, mode, in_tree, now))
+
+
+def lines(*given: Any, **settings: Any) -> list[TaintLine]:
+    """A dictionary among what is given holds settings."""
+    for each in given:
+        settings |= each if isinstance(each, dict) else {}
+    return found_in(*[each for each in given if not isinstance(each, dict)], **settings)[0]
 
 
 def statuses(*given: Any, **settings: Any) -> dict[str, PodStatus]:
@@ -65,188 +86,175 @@ def only(*given: Any, **settings: Any) -> PodStatus:
     return status
 
 
-def told(status: PodStatus) -> tuple[PodState, WaitKind, str]:
-    return status.state, status.waits_for.kind, status.waits_for.message
+def told(status: PodStatus) -> str:
+    return f"{status.state.value}, {status.waits_for.kind.value}: {status.waits_for.message}"
+
+
+def states(found: dict[str, PodStatus]) -> dict[str, PodState]:
+    return {name: each.state for name, each in found.items()}
 
 
 def budget(name: str = "web", allowed: int | None = 0, **fields: Any) -> DisruptionBudget:
-    given = {"selector": SELECTS_WEB, "healthy": 2, "desired": 2, **fields}
+    given = {"selector": selects("web"), "healthy": 2, "desired": 2, **fields}
     return DisruptionBudget(ObjectMeta(name=name, namespace="ml"), allowed=allowed, **given)
+
+
+def selects(app: str) -> LabelSelector:
+    return LabelSelector((LabelRequirement("app", "In", (app,)),))
 
 
 def condition(reason: str, message: str = "", status: str = "True", generation: int = 1) -> Condition:
     return Condition(EVICTION, status, reason, message, generation, AGO)
 
 
-WINDOW = EvictionWindow("0 22 * * *", 3600.0, "Europe/Berlin")
+STOPPED = rule(conditions=(condition("Stopped", "hits 9 pods, at most 4 were confirmed", "False"),))
 
 
 # --- states -------------------------------------------------------------------------------------
 
 
-def test_pod_with_toleration_seconds_is_not_due() -> None:
-    status = only(rule(), pod(), claim("pod", tolerates(60)))
-    assert told(status) == (PodState.NOT_DUE, WaitKind.TIME, "its due time")
-    assert (status.due, status.since) == (NOW + timedelta(seconds=60), NOW)
+WAITING: Mapping[str, list[Any]] = {
+    "notDue, time: its due time": [pod(), claim("pod", tolerates(60))],
+    f"putOff, window: {OPENS}": [pod(), {"windows": (WINDOW,)}],
+    f"putOff, completion: its end, {AT_MOST}": [pod(completes=True), COMPLETING],
+    "skipped, exemption: nothing: its profile has action: skip": [pod(), {"skips": True}],
+    "skipped, exemption: nothing: pods of DaemonSets are skipped": [owned("pod", kind="DaemonSet")],
+    "due, rate: its turn: at most 2.5 a second and 9 a minute": [pod(), {"rate": 2.5, "max_per_minute": 9}],
+    "due, rate: its turn: at most 40 a second": [pod(), rule(annotations={EVICTIONS_PER_SECOND: "40"})],
+    "held, hold: hold: until Friday": [pod(hold="until Friday")],
+    "held, hold: a hold without a text": [pod(), HeldNamespace(NamespaceFacts("ml", {}), "")],
+    f"{BLOCKED} web: disruptionsAllowed 0 since 2026-06-01T12:00:20Z, {HEALTHY}": [pod(), budget(since=SOON), AFTER],
+    f"{BLOCKED} web: its status is not up to date": [pod(), budget(allowed=None)],
+    f"{BLOCKED} web: disruptionsAllowed 0, {HEALTHY}": [pod(), budget(selector=LabelSelector())],
+    f"{BLOCKED}s all, {SELECTED}": [pod(), budget(allowed=1), budget("all", allowed=1)],
+    "terminating, end: its end, by 2026-06-01T12:00:30Z": [LEAVING, {"now": GRACE_ENDS + timedelta(seconds=299)}],
+    "terminating, end: its end": [pod(deleting=True)],
+    "stuck, end: its end, expected at 2026-06-01T12:00:30Z: see its finalizers and its node": [LEAVING, LATE],
+    "paused, pause: the end of the pause at 2026-06-01T13:00:00Z: incident": [pod(), {"policy": PAUSED}],
+    "stopped, stop: stopped: hits 9 pods, at most 4 were confirmed": [pod(), STOPPED],
+    "due, observe: nothing: the worker evicts no pod in mode observe": [pod(), {"mode": Mode.OBSERVE}],
+    "due, inTreeController: the in-tree controller": [pod(hold="x"), budget(), OBSERVED],
+    f"notDue, announcement: {NOT_ANNOUNCED}": [pod(), rule(**ASKED), DELEGATED],
+}
 
 
-def test_grace_of_the_profile_counts_toward_the_due_time() -> None:
-    status = only(rule(), pod(), grace_seconds=30.0)
-    assert (status.state, status.due) == (PodState.NOT_DUE, NOW + timedelta(seconds=30))
-    assert only(rule(), pod(), grace_seconds=30.0, now=NOW + timedelta(seconds=30)).state is PodState.DUE
+@pytest.mark.parametrize(("expected", "given"), WAITING.items(), ids=WAITING)
+def test_pod_waits_for(expected: str, given: list[Any]) -> None:
+    assert told(only(rule(), *given)) == expected
 
 
-def test_pod_waits_for_a_window() -> None:
-    status = only(rule(), pod(), windows=(WINDOW,))
-    text = "a window, which opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin)"
-    assert told(status) == (PodState.PUT_OFF, WaitKind.WINDOW, text)
-    assert (status.due, status.since, status.state.pending) == (NOW, NOW, True)
-    assert only(rule(), pod(), windows=(WINDOW,), now=NOW + timedelta(hours=8)).state is PodState.DUE
-
-
-def test_pod_is_left_to_complete() -> None:
-    status = only(rule(), pod(completes=True), wait_for_completion_seconds=60.0)
-    text = "its end, at most until 2026-06-01T12:01:00Z"
-    assert told(status) == (PodState.PUT_OFF, WaitKind.COMPLETION, text)
-    assert only(rule(), pod(), wait_for_completion_seconds=60.0).state is PodState.DUE
-
-
-def test_pod_of_a_profile_that_skips_is_skipped() -> None:
-    status = only(rule(), pod(), skips=True)
-    assert told(status) == (PodState.SKIPPED, WaitKind.EXEMPTION, "nothing: its profile has action: skip")
-
-
-def test_pod_that_nothing_holds_back_is_due_and_waits_for_its_turn() -> None:
-    status = only(rule(), pod(), rate=2.5, max_per_minute=9)
-    assert told(status) == (PodState.DUE, WaitKind.RATE, "its turn: at most 2.5 a second and 9 a minute")
-    assert status.since == status.due == NOW
-    own = rule(annotations={EVICTIONS_PER_SECOND: "40"})
-    assert only(own, pod()).waits_for.message == "its turn: at most 40 a second"
-
-
-def test_hold_on_the_pod_or_its_namespace() -> None:
-    held = only(rule(), pod(hold="until Friday"))
-    assert told(held) == (PodState.HELD, WaitKind.HOLD, "hold: until Friday")
-    namespace = HeldNamespace(NamespaceFacts("ml", {}), "")
-    assert only(rule(), pod(), namespace).waits_for.message == "a hold without a text"
-    assert only(rule(), pod(hold="x"), max_hold_seconds=60.0, now=NOW + timedelta(seconds=60)).state is PodState.DUE
-
-
-def test_budget_that_allows_nothing_blocks() -> None:
-    since = NOW + timedelta(seconds=20)
-    status = only(rule(), pod(), budget(since=since), now=NOW + timedelta(minutes=1))
-    text = "disruption budget web: disruptionsAllowed 0 since 2026-06-01T12:00:20Z, 2 healthy of 2 needed"
-    assert told(status) == (PodState.BLOCKED, WaitKind.BUDGET, text)
-    assert (status.since, status.waits_for.name, status.waits_for.limit) == (since, "web", 0)
-    assert only(rule(), pod(), budget(since=AGO)).since == NOW  # it blocks nothing before the pod is due
-
-
-@pytest.mark.parametrize(
-    ("budgets", "state"),
-    [
-        ([budget(allowed=1)], PodState.DUE),
-        ([budget(allowed=None)], PodState.BLOCKED),
-        ([budget(allowed=1), budget("other", allowed=1)], PodState.BLOCKED),
-        ([budget(selector=LabelSelector())], PodState.BLOCKED),
-        ([budget(selector=None)], PodState.DUE),
-        ([budget(selector=LabelSelector((LabelRequirement("app", "In", ("db",)),)))], PodState.DUE),
-    ],
-    ids=["allows one", "no status", "two budgets", "selects all", "selects none", "selects others"],
+@table(
+    "given",
+    {
+        "a grace that is over": [pod(), {"grace_seconds": 30.0, "now": GRACE_ENDS}],
+        "a window that is open": [pod(), {"windows": (WINDOW,), "now": NOW + timedelta(hours=8)}],
+        "completion, where the pod will not complete": [pod(), COMPLETING],
+        "a hold that is too old": [pod(hold="x"), {"max_hold_seconds": 60.0, **AFTER}],
+        "a budget that allows one": [pod(), budget(allowed=1)],
+        "a budget that selects none": [pod(), budget(selector=None)],
+        "a budget that selects others": [pod(), budget(selector=selects("db"))],
+        "a budget, where the profile deletes at once": [pod(), budget(), AT_ONCE],
+        "a pause that is over": [pod(), {"policy": PAUSED, "now": NOW + timedelta(hours=1)}],
+        "a stop of an earlier generation": [pod(), structs.replace(STOPPED, generation=2)],
+        "a condition that is written": [pod(), rule(**ASKED, conditions=(condition("Evicting"),)), DELEGATED],
+        "a namespace that has room": [pod(), LEAVING_TOO, {"per_namespace": 2}],
+        "pods that are stuck": [pod(), pod("leaving", deleting=True, grace_ends=AGO), {"overall": 1}],
+        "its owner, where a budget counts": [owned("pod"), owned("web-1", ready=False), budget(allowed=1)],
+        "its owner, if it is unavailable itself": [owned("web-0"), owned("pod", ready=False)],
+    },
 )
-def test_which_budgets_block(budgets: list[DisruptionBudget], state: PodState) -> None:
-    assert only(rule(), pod(), *budgets).state is state
+def test_pod_does_not_wait_for(given: list[Any]) -> None:
+    assert statuses(rule(), *given)["pod"].state is PodState.DUE
 
 
-def test_two_budgets_are_both_named() -> None:
-    status = only(rule(), pod(), budget(), budget("all"))
-    assert status.waits_for.name == "all, web"
-    assert "the Eviction API refuses pods that more than one selects" in status.waits_for.message
+@table(
+    "given, due, since",
+    {
+        "tolerates for a while": ([pod(), claim("pod", tolerates(60))], NOW + timedelta(minutes=1), NOW),
+        "tolerates for a while, whoever evicts": (
+            [pod(), claim("pod", tolerates(60)), DELEGATED],
+            *(NOW + timedelta(minutes=1), NOW),
+        ),
+        "has a grace": ([pod(), {"grace_seconds": 30.0}], GRACE_ENDS, NOW),
+        "waits for a window": ([pod(), {"windows": (WINDOW,)}], NOW, NOW),
+        "waits for its turn": ([pod()], NOW, NOW),
+        "is blocked": ([pod(), budget(since=SOON), AFTER], NOW, SOON),
+        "is blocked by what blocked before it was due": ([pod(), budget(since=AGO)], NOW, NOW),
+        "is terminating": ([LEAVING], NOW, None),
+        "is stuck": ([LEAVING, LATE], NOW, GRACE_ENDS),
+        "is of a rule that was stopped": ([pod(), STOPPED], NOW, AGO),
+        "is of a rule that is not announced": ([pod(), rule(**ASKED), DELEGATED], None, NOW),
+    },
+)
+def test_pod_is_due_and_in_its_state_since_a_time_if_it(
+    given: list[Any], due: datetime | None, since: datetime | None
+) -> None:
+    status = only(rule(), *given)
+    assert (status.due, status.since) == (due, since)
 
 
-def test_profile_that_deletes_at_once_asks_no_budget() -> None:
-    assert only(rule(), pod(), budget(), delete_after_deadline=True, deadline_seconds=0.0).state is PodState.DUE
+def test_only_pods_that_are_still_to_be_evicted_are_pending() -> None:
+    not_pending = {PodState.SKIPPED, PodState.TERMINATING, PodState.STUCK}
+    assert {state for state in PodState if not state.pending} == not_pending
 
 
-def test_overall_and_namespace_limits_name_their_numbers() -> None:
-    leaving = pod("leaving", deleting=True, grace_ends=NOW + timedelta(seconds=30))
+def test_budget_is_named_with_what_it_allows() -> None:
+    waits_for = only(rule(), pod(), budget()).waits_for
+    assert (waits_for.name, waits_for.limit) == ("web", 0)
+    assert only(rule(), pod(), budget(), budget("all")).waits_for.name == "all, web"
+
+
+def test_limits_name_their_numbers_and_who_takes_their_places() -> None:
+    leaving = pod("leaving", deleting=True, grace_ends=GRACE_ENDS)
     overall = statuses(rule(), pod(), leaving, overall=1)["pod"]
-    assert told(overall) == (PodState.LIMITED, WaitKind.OVERALL, "overall: 1, and 1 are terminating")
+    assert told(overall) == "limited, overall: overall: 1, and 1 are terminating"
     assert (overall.waits_for.limit, overall.waits_for.count) == (1, 1)
     namespace = statuses(rule(), pod(), leaving, per_namespace=1)["pod"]
-    assert told(namespace) == (PodState.LIMITED, WaitKind.NAMESPACE, "perNamespace: 1, and 1 of ml are terminating")
-    assert statuses(rule(), pod(), leaving, per_namespace=2)["pod"].state is PodState.DUE
+    assert told(namespace) == "limited, perNamespace: perNamespace: 1, and 1 of ml are terminating"
+    owner = statuses(rule(), owned("web-0"), *[owned(f"web-{number}", ready=False) for number in range(1, 6)])["web-0"]
+    text = "perOwnerUnavailable: 1, and 5 of ReplicaSet/rs unavailable: web-1, web-2, web-3 and 2 more"
+    assert told(owner) == f"limited, perOwnerUnavailable: {text}"
+    assert (owner.waits_for.name, owner.waits_for.limit, owner.waits_for.count) == ("ReplicaSet/rs", 1, 5)
+    assert owner.waits_for.pods == [f"ml/web-{number}" for number in range(1, 6)]
 
 
-def test_owner_limit_names_the_siblings_that_are_unavailable() -> None:
-    found = statuses(rule(), owned("web-0"), *[owned(f"web-{number}", ready=False) for number in range(1, 6)])
-    waits_for = found["web-0"].waits_for
-    assert told(found["web-0"]) == (
-        PodState.LIMITED,
-        WaitKind.OWNER,
-        "perOwnerUnavailable: 1, and 5 of ReplicaSet/rs unavailable: web-1, web-2, web-3 and 2 more",
+def test_pods_of_a_gang_count_as_one_place() -> None:
+    leaving = [pod(f"rank-{number}", deleting=True, grace_ends=GRACE_ENDS, gang="train") for number in range(3)]
+    overall = statuses(rule(), pod(), *leaving, overall=1)["pod"].waits_for
+    assert (overall.message, overall.count) == ("overall: 1, and 3 pods in 1 place are terminating", 1)
+    inside = statuses(rule(), pod(), *leaving, per_namespace=1)["pod"].waits_for
+    assert (inside.message, inside.count) == ("perNamespace: 1, and 3 pods of ml in 1 place are terminating", 1)
+    ranks = [owned(f"rank-{number}", ready=False, gang="train") for number in range(4)]
+    owner = statuses(rule(), *ranks, owned("other-0", gang="other"))["other-0"].waits_for
+    assert owner.message == (
+        "perOwnerUnavailable: 1, and 4 pods of ReplicaSet/rs in 1 place unavailable: rank-0, rank-1, rank-2 and 1 more"
     )
-    assert (waits_for.name, waits_for.limit, waits_for.count) == ("ReplicaSet/rs", 1, 5)
-    assert waits_for.pods == [f"ml/web-{number}" for number in range(1, 6)]
-    assert found["web-1"].state is PodState.DUE  # its eviction makes no further pod unavailable
-
-
-def test_budget_takes_the_place_of_the_owners_limit() -> None:
-    found = statuses(rule(), owned("web-0"), owned("web-1", ready=False), budget(allowed=1))
-    assert found["web-0"].state is PodState.DUE
-
-
-def test_terminating_pod_is_stuck_after_its_grace_period_and_stuck_after() -> None:
-    grace_ends = NOW + timedelta(seconds=30)
-    leaving = pod(deleting=True, grace_ends=grace_ends)
-    status = only(rule(), leaving)
-    assert told(status) == (PodState.TERMINATING, WaitKind.END, "its end, by 2026-06-01T12:00:30Z")
-    assert status.since is None
-    stuck = only(rule(), leaving, now=grace_ends + timedelta(seconds=300))
-    assert (stuck.state, stuck.since) == (PodState.STUCK, grace_ends)
-    assert only(rule(), leaving, now=grace_ends + timedelta(seconds=299)).state is PodState.TERMINATING
-    assert only(rule(), pod(deleting=True)).waits_for.message == "its end"
-
-
-def test_limits_do_not_count_stuck_pods() -> None:
-    leaving = pod("leaving", deleting=True, grace_ends=AGO)
-    assert statuses(rule(), pod(), leaving, overall=1)["pod"].state is PodState.DUE
-
-
-def test_pods_of_daemon_sets_are_skipped() -> None:
-    status = only(rule(), pod(owner=Owner("DaemonSet", "ds", "uid-ds")))
-    assert told(status) == (PodState.SKIPPED, WaitKind.EXEMPTION, "nothing: pods of DaemonSets are skipped")
-    assert not status.state.pending
+    assert (owner.limit, owner.count, len(owner.pods)) == (1, 1, 4)
 
 
 def test_finished_pods_and_pods_that_tolerate_are_left_out() -> None:
     assert statuses(rule(), pod(phase="Succeeded"), pod("b"), claim("b", tolerates())) == {}
 
 
-def test_pause_of_the_policy_holds_until_its_end() -> None:
-    policy = structs.replace(BUILTIN, pause=Pause(NOW + timedelta(hours=1), "incident"))
-    status = only(rule(), pod(), policy=policy)
-    assert told(status) == (PodState.PAUSED, WaitKind.PAUSE, "the end of the pause at 2026-06-01T13:00:00Z: incident")
-    assert only(rule(), pod(), policy=policy, now=NOW + timedelta(hours=1)).state is PodState.DUE
-
-
-def test_rule_that_the_worker_has_stopped() -> None:
-    stopped = rule(conditions=(condition("Stopped", "hits 9 pods, at most 4 were confirmed", "False"),))
-    status = only(stopped, pod())
-    assert told(status) == (PodState.STOPPED, WaitKind.STOP, "stopped: hits 9 pods, at most 4 were confirmed")
-    assert status.since == AGO
-    earlier = structs.replace(stopped, generation=2)
-    assert only(earlier, pod()).state is PodState.DUE
-
-
 def test_breaker_that_trips_holds_back_pods_of_slices_only() -> None:
     tainted = slice_of({f"gpu-{number}": (taint(),) for number in range(5)})
-    objects = objects_of(tainted, pod())
-    settings = StatusSettings(BUILTIN, Mode.REPLACEMENT, InTree.ABSENT, NOW)
-    (line,), tripped = lines_of(objects, settings)
+    (line,), tripped = found_in(tainted, pod())
     assert tripped == {DRIVER}
-    assert [told(each)[:2] for each in line.pods] == [(PodState.LIMITED, WaitKind.BREAKER)]
+    assert [told(each).partition(": ")[0] for each in line.pods] == ["limited, breaker"]
     later = structs.replace(BUILTIN, breaker=structs.replace(BUILTIN.breaker, devices=None))
     assert only(tainted, pod(), policy=later).state is PodState.DUE
+
+
+def test_breaker_hides_neither_an_exemption_nor_a_due_time() -> None:
+    tainted = slice_of({f"gpu-{number}": (taint(),) for number in range(3)})
+    given = tainted, owned("daemon", kind="DaemonSet"), pod("later"), pod("now")
+    policy = structs.replace(BUILTIN, breaker=structs.replace(BUILTIN.breaker, devices=1))
+    found = statuses(*given, claim("later", tolerates(600), devices=("gpu-1",)), policy=policy)
+    assert {name: told(each).partition(": ")[0] for name, each in found.items()} == {
+        "daemon": "skipped, exemption",
+        "later": "notDue, time",
+        "now": "limited, breaker",
+    }
 
 
 def test_profiles_match_labels_of_namespaces() -> None:
@@ -257,10 +265,26 @@ def test_profiles_match_labels_of_namespaces() -> None:
     assert only(rule(), pod(), policy=policy).waits_for.message == "its turn: at most 10 a second"
 
 
+def test_pods_of_a_dump_without_uids_are_told_apart_or_left_out() -> None:
+    same = owned("daemon", kind="DaemonSet", uid="none"), pod("plain", uid="none", hold="debugging")
+    taken = [
+        claim(each.meta.name, consumers=(Consumer("", "pods", each.meta.name, "none"),), owner="none") for each in same
+    ]
+    assert len(statuses(rule(), *same, *taken)) <= 1
+
+
+def test_pod_of_a_dump_is_not_taken_for_a_stopped_one_with_the_same_uid() -> None:
+    over = rule("over", selector=DeviceSelector(device="gpu-0"), conditions=(condition("Stopped", "over", "False"),))
+    fine = rule("fine", selector=DeviceSelector(device="gpu-1"))
+    taken = [
+        claim(name, consumers=(Consumer("", "pods", name, "none"),), owner="none", devices=(f"gpu-{number}",))
+        for number, name in enumerate("ab")
+    ]
+    found = statuses(over, fine, pod("a", uid="none"), pod("b", uid="none"), *taken)
+    assert states(found) == {"b": PodState.DUE}
+
+
 # --- who acts -----------------------------------------------------------------------------------
-
-
-ASKED = {"effect": "NoSchedule", "evict": True}
 
 
 @pytest.mark.parametrize(
@@ -282,43 +306,31 @@ def test_who_evicts_for_a_rule(mode: Mode, in_tree: InTree, fields: Any, evictor
     assert line.computed.evictors == list(evictors)
 
 
-def test_in_tree_controller_knows_no_limits() -> None:
-    found = statuses(rule(), pod(hold="x"), budget(), mode=Mode.OBSERVE, in_tree=InTree.ACTIVE)
-    assert told(found["pod"]) == (PodState.DUE, WaitKind.IN_TREE, "the in-tree controller")
-    waiting = only(rule(), pod(), claim("pod", tolerates(60)), mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)
-    assert (waiting.state, waiting.evictor) == (PodState.NOT_DUE, Evictor.IN_TREE)
-
-
-def test_observe_evicts_no_pod() -> None:
-    status = only(rule(), pod(), mode=Mode.OBSERVE)
-    assert told(status)[:2] == (PodState.DUE, WaitKind.OBSERVE)
-
-
-def test_rule_with_evict_waits_for_the_workers_condition() -> None:
-    settings = {"mode": Mode.DELEGATED, "in_tree": InTree.ACTIVE}
-    status = only(rule(effect="NoSchedule", evict=True), pod(), **settings)
-    assert told(status)[:2] == (PodState.NOT_DUE, WaitKind.ANNOUNCEMENT)
-    assert status.due is None
-    announced = rule(effect="NoSchedule", evict=True, conditions=(condition("Evicting"),))
-    assert only(announced, pod(), **settings).state is PodState.DUE
-
-
-@pytest.mark.parametrize(
-    ("rules", "in_tree", "mode"),
-    [
-        ([], InTree.ACTIVE, None),
-        ([rule()], InTree.ABSENT, None),
-        ([rule(conditions=(condition("Evicting"),))], InTree.ACTIVE, Mode.DELEGATED),
-        ([rule(conditions=(condition("Completed"),))], InTree.ABSENT, Mode.REPLACEMENT),
-        (
-            [rule(conditions=(condition("ObserveOnly"),)), rule(conditions=(condition("Stopped"),))],
-            InTree.ABSENT,
-            Mode.OBSERVE,
-        ),
-    ],
+@table(
+    "reasons, in_tree, mode",
+    {
+        "no rule": ([], InTree.ACTIVE, None),
+        "no condition": ([""], InTree.ABSENT, None),
+        "one that evicts": (["Evicting"], InTree.ACTIVE, Mode.DELEGATED),
+        "one that evicts alone": (["Completed"], InTree.ABSENT, Mode.REPLACEMENT),
+        "one that observes, beside an older one": (["ObserveOnly", "Stopped"], InTree.ABSENT, Mode.OBSERVE),
+    },
 )
-def test_mode_is_shown_by_conditions(rules: list[DeviceTaintRule], in_tree: InTree, mode: Mode | None) -> None:
+def test_mode_is_shown_by_conditions(reasons: list[str], in_tree: InTree, mode: Mode | None) -> None:
+    rules: list[DeviceTaintRule] = [rule(conditions=(condition(each),) if each else ()) for each in reasons]
     assert mode_by_conditions(rules, in_tree) is mode
+
+
+def test_pod_with_extended_resources_is_said_to_wait_for_a_release_that_evicts_it() -> None:
+    extended = pod("extended", claims=(), extended_claim="extended-claim")
+    both = pod("both", claims=(PodClaim("both-claim"),), extended_claim="both-extended-claim")
+    made = (claim("extended", devices=("gpu-1",), extended=True), claim("both-extended", owner="uid-both"))
+    found = statuses(rule(), extended, both, *made, **DELEGATED)
+    release = "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
+    assert {name: (each.evictor, each.waits_for.message) for name, each in found.items()} == {
+        "extended": (Evictor.IN_TREE, f"the in-tree controller, for an extended resource: {release}"),
+        "both": (Evictor.IN_TREE, "the in-tree controller"),
+    }
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -326,7 +338,7 @@ def test_mode_is_shown_by_conditions(rules: list[DeviceTaintRule], in_tree: InTr
 
 def test_line_counts_devices_pods_and_progress() -> None:
     evicted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, AGO)
-    found = lines(
+    (line,) = lines(
         slice_of({f"gpu-{number}": () for number in range(4)}),
         rule(conditions=(condition("Evicting"), evicted)),
         pod("a"),
@@ -335,7 +347,6 @@ def test_line_counts_devices_pods_and_progress() -> None:
         pod("d"),
         claim("d", tolerates(60), devices=("gpu-3",)),
     )
-    (line,) = found
     assert (line.computed.devices, line.computed.allocated, line.evicted, line.pending) == (4, 4, 7, 3)
     assert line.computed.next_due == NOW + timedelta(seconds=60)
     counts = {PodState.DUE: 1, PodState.HELD: 1, PodState.TERMINATING: 1, PodState.NOT_DUE: 1}
@@ -361,32 +372,7 @@ def test_pod_that_two_rules_hit_counts_for_both() -> None:
     assert [[each.name for each in line.pods] for line in found] == [["pod"], ["pod"]]
 
 
-def test_pod_with_extended_resources_is_said_to_wait_for_a_release_that_evicts_it() -> None:
-    extended = pod("extended", claims=(), extended_claim="extended-claim")
-    both = pod("both", claims=(PodClaim("both-claim"),), extended_claim="both-extended-claim")
-    made = (claim("extended", devices=("gpu-1",), extended=True), claim("both-extended", owner="uid-both"))
-    found = statuses(rule(), extended, both, *made, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)
-    waits = {name: (each.evictor, each.waits_for.message) for name, each in found.items()}
-    release = "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
-    assert waits == {
-        "extended": (Evictor.IN_TREE, f"the in-tree controller, for an extended resource: {release}"),
-        "both": (Evictor.IN_TREE, "the in-tree controller"),
-    }
-
-
-def test_pods_of_a_gang_count_as_one_place() -> None:
-    end = NOW + timedelta(seconds=30)
-    leaving = [pod(f"rank-{number}", deleting=True, grace_ends=end, gang="train") for number in range(3)]
-    overall = statuses(rule(), pod(), *leaving, overall=1)["pod"].waits_for
-    assert (overall.message, overall.count) == ("overall: 1, and 3 pods in 1 place are terminating", 1)
-    inside = statuses(rule(), pod(), *leaving, per_namespace=1)["pod"].waits_for
-    assert (inside.message, inside.count) == ("perNamespace: 1, and 3 pods of ml in 1 place are terminating", 1)
-    ranks = [owned(f"rank-{number}", ready=False, gang="train") for number in range(4)]
-    owner = statuses(rule(), *ranks, owned("other-0", gang="other"))["other-0"].waits_for
-    assert owner.message == (
-        "perOwnerUnavailable: 1, and 4 pods of ReplicaSet/rs in 1 place unavailable: rank-0, rank-1, rank-2 and 1 more"
-    )
-    assert (owner.limit, owner.count, len(owner.pods)) == (1, 1, 4)
+# --- groups -------------------------------------------------------------------------------------
 
 
 def ring_of(uid: str = "uid-ring") -> list[Any]:
@@ -401,14 +387,14 @@ def ring_of(uid: str = "uid-ring") -> list[Any]:
     ]
 
 
+ON_FIRST = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
+
+
 def test_pod_whose_group_keeps_its_claims_waits_for_nothing() -> None:
-    only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
-    found = statuses(only_first, *ring_of())
-    text = "nothing: its PodGroup keeps its claims reserved"
-    assert {name: told(each) for name, each in found.items()} == {
-        "hit": (PodState.SKIPPED, WaitKind.EXEMPTION, text)
-    }, "and takes no other pod along"
-    assert statuses(only_first, *ring_of("another"))["hit"].state is PodState.DUE
+    found = statuses(ON_FIRST, *ring_of())
+    text = "skipped, exemption: nothing: its PodGroup keeps its claims reserved"
+    assert {name: told(each) for name, each in found.items()} == {"hit": text}, "and takes no other pod along"
+    assert statuses(ON_FIRST, *ring_of("another"))["hit"].state is PodState.DUE
 
 
 def test_only_the_worker_takes_pods_of_a_group_along() -> None:
@@ -417,50 +403,131 @@ def test_only_the_worker_takes_pods_of_a_group_along() -> None:
     ring[2] = claim("hit", devices=("gpu-0",))
     for number in range(20):
         ring += [pod(f"rank-{number}", pod_group="ring"), claim(f"rank-{number}", devices=("gpu-1",))]
-    only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
-    assert set(statuses(only_first, *ring)) == {"hit", "beside", *[f"rank-{number}" for number in range(20)]}
-    assert set(statuses(only_first, *ring, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)) == {"hit"}
-
-
-def test_breaker_hides_neither_an_exemption_nor_a_due_time() -> None:
-    tainted = slice_of({"gpu-0": (taint(),), "gpu-1": (taint(),), "gpu-2": (taint(),)})
-    given = tainted, owned("daemon", kind="DaemonSet"), pod("later"), pod("now")
-    policy = structs.replace(BUILTIN, breaker=structs.replace(BUILTIN.breaker, devices=1))
-    later = claim("later", tolerates(600), devices=("gpu-1",))
-    found = statuses(*given, later, policy=policy)
-    assert {name: (each.state, each.waits_for.kind) for name, each in found.items()} == {
-        "daemon": (PodState.SKIPPED, WaitKind.EXEMPTION),
-        "later": (PodState.NOT_DUE, WaitKind.TIME),
-        "now": (PodState.LIMITED, WaitKind.BREAKER),
-    }
-
-
-def test_pods_of_a_dump_without_uids_are_told_apart_or_left_out() -> None:
-    same = owned("daemon", kind="DaemonSet", uid="none"), pod("plain", uid="none", hold="debugging")
-    taken = [
-        claim(each.meta.name, consumers=(Consumer("", "pods", each.meta.name, "none"),), owner="none") for each in same
-    ]
-    assert len(statuses(rule(), *same, *taken)) <= 1
-
-
-def test_pod_of_a_dump_is_not_taken_for_a_stopped_one_with_the_same_uid() -> None:
-    over = rule("over", selector=DeviceSelector(device="gpu-0"), conditions=(condition("Stopped", "over", "False"),))
-    fine = rule("fine", selector=DeviceSelector(device="gpu-1"))
-    same = pod("a", uid="none"), pod("b", uid="none")
-    users = [(each.meta.name, (Consumer("", "pods", each.meta.name, "none"),)) for each in same]
-    taken = [
-        claim(name, consumers=consumers, owner="none", devices=(f"gpu-{number}",))
-        for number, (name, consumers) in enumerate(users)
-    ]
-    assert {name: each.state for name, each in statuses(over, fine, *same, *taken).items()} == {"b": PodState.DUE}
+    assert set(statuses(ON_FIRST, *ring)) == {"hit", "beside", *[f"rank-{number}" for number in range(20)]}
+    assert set(statuses(ON_FIRST, *ring, **DELEGATED)) == {"hit"}
 
 
 def test_companion_that_goes_for_another_rule_is_not_stopped() -> None:
-    group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL)
     rules = [
         rule("r1", selector=DeviceSelector(device="gpu-0"), conditions=(condition("Stopped", "over", "False"),)),
         rule("r2", selector=DeviceSelector(device="gpu-1")),
     ]
     pods = [pod("p1", pod_group="ring"), pod("p2", pod_group="ring"), pod("c", claims=(), pod_group="ring")]
-    found = statuses(group, *rules, *pods, now=NOW + timedelta(minutes=1))
-    assert {name: each.state for name, each in found.items()} == dict.fromkeys(("p1", "p2", "c"), PodState.DUE)
+    found = statuses(ring_of()[0], *rules, *pods, **AFTER)
+    assert states(found) == dict.fromkeys(("p1", "p2", "c"), PodState.DUE)
+
+
+def member(name: str, after: int | None = None, gang: str = "train", **fields: Any) -> list[Any]:
+    """A pod of a gang with a claim of its own."""
+    tolerations = () if after is None else (tolerates(after),)
+    return [claim(name, *tolerations, devices=(f"gpu-{name}",)), pod(name, gang=gang, **fields)]
+
+
+def members(names: str, **fields: Any) -> list[Any]:
+    return [each for name in names for each in member(name, **fields)]
+
+
+def together(
+    *given: Any, profiles: Sequence[EvictionProfile] = (EvictionProfile(),), seconds: float = 0.0
+) -> dict[str, PodStatus]:
+    """Of pods with labels of their own."""
+    policy = structs.replace(BUILTIN, eviction=tuple(profiles))
+    return statuses(rule(), *given, labels=(), policy=policy, now=NOW + timedelta(seconds=seconds))
+
+
+WITH_A = "ml/a, which it goes together with"
+PLAIN = EvictionProfile()
+
+
+def test_pods_wait_for_the_last_of_their_gang_and_are_due_with_it() -> None:
+    given = [*member("a", 10), *member("b", 50), *member("c", 30)]
+    found = together(*given, seconds=20)
+    assert told(found["a"]) == "notDue, gang: ml/b, which it goes together with and which is not due yet"
+    assert found["a"].waits_for.pods == ["ml/b"]
+    assert {told(found[name]) for name in "bc"} == {"notDue, time: its due time"}
+    assert {(each.due, each.since) for each in found.values()} == {(NOW + timedelta(seconds=50), NOW)}
+    found = together(*given, seconds=50)
+    assert {(each.state, each.since) for each in found.values()} == {(PodState.DUE, NOW + timedelta(seconds=50))}
+
+
+@table(
+    "given, profiles, expected",
+    {
+        "is on hold": (
+            [*member("a", hold="debugging"), *member("b")],
+            [PLAIN],
+            ["held, hold: hold: debugging", f"held, gang: {WITH_A} and which is on hold: debugging"],
+        ),
+        "is on hold without a text": (
+            [*member("a", hold=""), *member("b")],
+            [PLAIN],
+            ["held, hold: a hold without a text", f"held, gang: {WITH_A} and which is on hold"],
+        ),
+        "may complete": (
+            [*member("a", completes=True), *member("b")],
+            [EvictionProfile(**COMPLETING)],
+            [
+                f"putOff, completion: its end, {AT_MOST}",
+                f"putOff, gang: {WITH_A} and which is left to complete, {AT_MOST}",
+            ],
+        ),
+        "has a window": (
+            [*member("a", priority=-1), *member("b")],
+            [EvictionProfile(priority_at_most=-1, windows=(WINDOW,)), PLAIN],
+            [f"putOff, window: {OPENS}"] * 2,
+        ),
+        "two budgets select": (
+            [*member("a", labels=WEB), *member("b"), budget(allowed=1), budget("all", allowed=1)],
+            [PLAIN],
+            [f"{BLOCKED}s all, {SELECTED}", f"blocked, disruptionBudget: {WITH_A}: disruption budgets all, {SELECTED}"],
+        ),
+    },
+)
+def test_pods_wait_for_one_of_theirs_that(
+    given: list[Any], profiles: list[EvictionProfile], expected: list[str]
+) -> None:
+    first, second = together(*given, profiles=profiles).values()
+    assert [told(first), told(second)] == expected
+    assert second.waits_for.pods == ([] if expected[0] == expected[1] else ["ml/a"])
+
+
+def test_pods_wait_for_the_budget_of_another_one() -> None:
+    given = [*member("a"), *member("b", labels=WEB), *member("c"), *member("lone", gang="")]
+    found = together(*given, budget(since=NOW - timedelta(seconds=20)))
+    blocked = f"disruption budget web: disruptionsAllowed 0 since 2026-06-01T11:59:40Z, {HEALTHY}"
+    assert (told(found["b"]), found["b"].waits_for.pods) == (f"blocked, disruptionBudget: {blocked}", [])
+    for name in "ac":
+        assert told(found[name]) == f"blocked, disruptionBudget: ml/b, which it goes together with: {blocked}"
+        assert (found[name].waits_for.name, found[name].waits_for.pods) == ("web", ["ml/b"])
+    assert found["lone"].state is PodState.DUE
+    assert {*states(together(*given, budget(allowed=1))).values()} == {PodState.DUE}
+
+
+def test_pods_wait_for_a_budget_that_allows_fewer_than_go_together() -> None:
+    given = members("abc", labels=WEB)
+    found = together(*given, budget(allowed=2, since=SOON), seconds=60)
+    text = f"web: disruptionsAllowed 2, for 3 pods that go together, {HEALTHY}"
+    assert [told(each) for each in found.values()] == [f"{BLOCKED} {text}"] * 3
+    assert {each.since for each in found.values()} == {NOW}, "it is not known since when it allows too few"
+    assert {*states(together(*given, budget(allowed=3))).values()} == {PodState.DUE}
+
+
+def test_only_pods_that_need_a_disruption_count() -> None:
+    mixed = [*members("ab", labels=WEB), *member("c", labels=WEB, ready=False)]
+    mixed += member("d", labels=WEB, phase="Pending")
+    found = together(*mixed, budget(allowed=1, always=True))
+    text = f"disruption budget web: disruptionsAllowed 1, for 2 pods that go together, {HEALTHY}"
+    assert [told(found[name]) for name in "ab"] == [f"blocked, disruptionBudget: {text}"] * 2
+    assert [told(found[name]) for name in "cd"] == [f"blocked, disruptionBudget: {WITH_A}: {text}"] * 2
+    assert {*states(together(*mixed, budget(allowed=2, always=True))).values()} == {PodState.DUE}
+
+
+def test_pod_that_is_deleted_at_once_needs_nothing_of_a_budget() -> None:
+    given = [*member("a", labels=WEB, priority=-1), *member("b", labels=WEB)]
+    profiles = [EvictionProfile(priority_at_most=-1, **AT_ONCE), PLAIN]
+    assert {*states(together(*given, budget(allowed=1), profiles=profiles)).values()} == {PodState.DUE}
+
+
+def test_pods_that_are_never_evicted_are_skipped_and_not_waited_for() -> None:
+    found = together(*member("mirror", 50, mirror=True), *members("ab"))
+    assert states(found) == {"mirror": PodState.SKIPPED, "a": PodState.DUE, "b": PodState.DUE}
