@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 
+from tests.unit.policy.documents import make_entry as make_policy_entry
+from tests.unit.policy.documents import policy_of
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.meta import NamespacedName
 from webhook.cluster.client.answers import RawResponse
@@ -22,6 +24,7 @@ from webhook.commands.doctor.checks import (
     deployment_check,
     evictor_check,
     exit_code,
+    fallback_check,
     forgery_check,
     policy_check,
     probe_check,
@@ -34,9 +37,9 @@ from webhook.commands.doctor.checks import (
 from webhook.commands.doctor.probe import policy_in_config_map
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
-from webhook.policy.document import Loaded
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy, Softening
-from webhook.policy.vap.drift import AUTHOR_POLICY
+from webhook.policy.vap.drift import AUTHOR_POLICY, AdmissionObjectKey, StoredObject, key_of
+from webhook.policy.vap.export import export
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 RULES: Final = "rules.validate.devicetaint.io"
@@ -271,34 +274,6 @@ def test_access() -> None:
 # --- policy and evictor -------------------------------------------------------------------------
 
 
-NONE_SET: Final = "the built-in policy applies: all tolerations are allowed"
-GOOD: Final = read_policy(POLICY)
-HASH: Final = cast("Policy", GOOD.policy).hash
-
-
-@pytest.mark.parametrize(
-    ("loaded", "use", "status", "text"),
-    [
-        (None, ("", ""), "ok", f"none is set, so {NONE_SET}"),
-        (None, ("builtin", ""), "ok", f"none is set, so {NONE_SET}"),
-        (None, ("builtin", "abc"), "warn", f"policy abc is gone, so {NONE_SET}"),
-        (None, ("", "abc"), "warn", f"policy abc is gone, so {NONE_SET}"),
-        (GOOD, ("", ""), "ok", "0 taint rules"),
-        (GOOD, (HASH, HASH), "ok", "0 taint rules"),
-        (GOOD, ("abc", "abc"), "warn", "0 taint rules; the eviction worker uses policy abc instead"),
-        (GOOD, ("builtin", "abc"), "warn", "; the eviction worker uses the built-in policy instead"),
-        (read_policy(f"{POLICY}mode: 'off'\n"), ("", ""), "warn", "mode off: nothing is refused"),
-        (read_policy("kind: ["), ("", ""), "fail", ""),
-        (read_policy("kind: ["), ("abc", "abc"), "fail", "; policy abc stays in use"),
-        (read_policy("kind: ["), ("builtin", "abc"), "fail", "; the built-in policy stays in use"),
-    ],
-)
-def test_policies(loaded: Loaded | None, use: tuple[str, str], status: str, text: str) -> None:
-    """H2: that a policy is lost, refused or not in use yet."""
-    found = said(policy_check(loaded, CONFIG_MAP, *use))
-    assert (found[0], found[1].endswith(text)) == (status, True), found
-
-
 @pytest.mark.parametrize(
     ("found", "said_by_policy", "status"),
     [
@@ -331,3 +306,58 @@ def test_worker_that_does_not_act_is_a_warning() -> None:
     assert said(softening_check("no one evicts")) == ("warn", "the policy softens rules, but no one evicts")
     assert softening_check("no one evicts").advice.startswith("run evict in mode delegated or replacement")
     assert said(softening_check(""))[0] == "ok"
+
+
+# --- policies that API servers evaluate by themselves ---------------------------------------------
+
+EXPORTED: Final = policy_of(
+    rules=[make_policy_entry("no-xid", "deny", {"tolerations": {"keys": ["xid"]}})],
+    trustedNamespaceLabels=["example.com/tier"],
+)
+
+
+def stored(**flags: Any) -> dict[AdmissionObjectKey, StoredObject]:
+    objects = export(EXPORTED, namespace="mine", **flags).objects
+    found = [StoredObject(key_of(obj), obj["metadata"]["labels"], obj["spec"]) for obj in objects]
+    return {each.key: each for each in found}
+
+
+def test_there_is_no_line_where_nothing_is_wanted() -> None:
+    key = AdmissionObjectKey("ValidatingAdmissionPolicy", "device-taint-webhook-guard")
+    foreign = StoredObject(key, {}, {})
+    assert fallback_check(EXPORTED, {}, "mine") is None
+    assert fallback_check(EXPORTED, {foreign.key: foreign}, "mine") is None
+
+
+@pytest.mark.parametrize("flags", [{}, {"protect_labels": True}])
+def test_what_is_as_in_the_policy_passes(flags: Any) -> None:
+    """With the flags that it was exported with."""
+    check = fallback_check(EXPORTED, stored(**flags), "mine")
+    assert check is not None
+    assert (check.name, check.status.value) == ("fallback", "ok")
+    assert check.message.startswith(f"{len(stored(**flags))} admission policies and bindings as in the policy")
+
+
+def test_what_differs_is_named_with_what_to_do() -> None:
+    there = stored()
+    del there[AdmissionObjectKey("ValidatingAdmissionPolicyBinding", "device-taint-webhook-tolerations")]
+    check = fallback_check(EXPORTED, there, "mine")
+    assert check is not None
+    assert check.status.value == "warn"
+    assert check.message.endswith("ValidatingAdmissionPolicyBinding device-taint-webhook-tolerations is missing")
+    assert check.advice.startswith("export and apply them again")
+
+
+def test_more_than_a_few_are_counted() -> None:
+    (known, *_) = stored().values()
+    left = known._replace(key=AdmissionObjectKey(known.key.kind, "left"))
+    check = fallback_check(EXPORTED, {left.key: left}, "mine")
+    assert check is not None
+    assert check.message.endswith("is missing, and 2 more")
+
+
+def test_policy_that_cannot_be_loaded_is_not_compared() -> None:
+    check = fallback_check(None, stored(), "mine")
+    assert check is not None
+    assert check.status.value == "ok"
+    assert "cannot be loaded" in check.message

@@ -14,6 +14,7 @@ import yaml
 from tests.builders import NOW, make_review
 from tests.unit.commands.api_server import ApiServer, serving
 from tests.unit.commands.doctor.test_checks import POLICY
+from tests.unit.policy.documents import policy_of
 from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import decode_review
@@ -171,41 +172,52 @@ NOT_LOADED: Final = event("policy not loaded, abc stays in use: data[policy.yaml
 OLDER: Final = event("policy not loaded, builtin stays in use: data[policy.yaml]: x", "2026-06-01T11:00:00Z")
 
 
-def examined(tables: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> list[str]:
-    """The messages of the checks of this name."""
+def examined(tables: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> list[tuple[str, str]]:
+    """Status and message of the checks of this name."""
     tables.objects["/version"] = {"gitVersion": "v1.37.2"}
     tables.verdict = 201, {"status": {"allowed": True}}
     with serving(tables, folder):
         main_of(doctor, [f"--kubeconfig={folder / 'kubeconfig'}", "-o", "json"])
-    return [each["message"] for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == name]
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    return [(each["status"], each["message"]) for each in checks if each["name"] == name]
 
 
 def test_a_worker_need_not_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = f"no Deployment {PROGRAM} in namespace {PROGRAM}"
-    assert examined(ApiServer(), tmp_path, capsys, "deployment") == [missing]
+    assert examined(ApiServer(), tmp_path, capsys, "deployment") == [("warn", missing)]
+
+
+NONE_SET: Final = "the built-in policy applies: all tolerations are allowed"
+UNUSED: Final = "; the eviction worker uses"
+MILD: Final = {"data": {"policy.yaml": f"{POLICY}mode: 'off'\n"}}
+GOOD: Final = {"data": {"policy.yaml": POLICY}}
+HASH: Final = policy_of().hash
 
 
 @pytest.mark.parametrize(
-    ("config_map", "found", "events", "text"),
+    ("config_map", "found", "events", "said"),
     [
-        (404, 404, [], "none is set"),
-        (404, 404, [GONE], "policy abc is gone"),
-        (404, 403, [GONE], "none is set"),
-        (404, 404, 403, "none is set"),
-        (404, lease("builtin", "abc"), [], "policy abc is gone"),
-        (404, lease("abc", "abc", holder=""), [], "policy abc is gone"),
-        (404, lease("builtin"), [], "none is set"),
-        (BROKEN, 404, [], "cannot be loaded"),
-        (BROKEN, 404, [NOT_LOADED, OLDER], "; policy abc stays in use"),
-        (BROKEN, lease("abc", "abc"), [], "; policy abc stays in use"),
-        (BROKEN, lease("builtin", "abc"), [], "; the built-in policy stays in use"),
-        ({"data": {"policy.yaml": POLICY}}, lease("abc", "abc"), [], "; the eviction worker uses policy abc instead"),
-        ({"data": {"policy.yaml": POLICY}}, lease("abc", "abc", holder=""), [], "0 taint rules"),
-        ({"data": {"policy.yaml": POLICY}}, {"metadata": {"annotations": 7}, "spec": "x"}, [], "0 taint rules"),
+        (404, 404, [], ("ok", f"none is set, so {NONE_SET}")),
+        (404, 404, [GONE], ("warn", f"policy abc is gone, so {NONE_SET}")),
+        (404, 403, [GONE], ("ok", f"none is set, so {NONE_SET}")),
+        (404, 404, 403, ("ok", f"none is set, so {NONE_SET}")),
+        (404, lease("builtin", "abc"), [], ("warn", f"policy abc is gone, so {NONE_SET}")),
+        (404, lease("abc", "abc", holder=""), [], ("warn", f"policy abc is gone, so {NONE_SET}")),
+        (404, lease("builtin"), [], ("ok", f"none is set, so {NONE_SET}")),
+        (BROKEN, 404, [], ("fail", "did not find expected node content")),
+        (BROKEN, 404, [NOT_LOADED, OLDER], ("fail", "; policy abc stays in use")),
+        (BROKEN, lease("abc", "abc"), [], ("fail", "; policy abc stays in use")),
+        (BROKEN, lease("builtin", "abc"), [], ("fail", "; the built-in policy stays in use")),
+        (MILD, 404, [], ("warn", "0 taint rules, mode off: nothing is refused")),
+        (GOOD, lease("abc", "abc"), [], ("warn", f"0 taint rules{UNUSED} policy abc instead")),
+        (GOOD, lease("builtin", "abc"), [], ("warn", f"0 taint rules{UNUSED} the built-in policy instead")),
+        (GOOD, lease(HASH, HASH), [], ("ok", "0 taint rules")),
+        (GOOD, lease("abc", "abc", holder=""), [], ("ok", "0 taint rules")),
+        (GOOD, {"metadata": {"annotations": 7}, "spec": "x"}, [], ("ok", "0 taint rules")),
     ],
 )
 def test_policy_that_is_lost_refused_or_not_in_use_is_told(
-    config_map: Any, found: Any, events: Any, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config_map: Any, found: Any, events: Any, said: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """H2: by the Lease of the worker, or else by what `serve` has told."""
     tables = ApiServer()
@@ -213,8 +225,8 @@ def test_policy_that_is_lost_refused_or_not_in_use_is_told(
     if events != 403:
         del tables.objects[EVENTS]
         tables.collections[EVENTS] = events
-    [told] = examined(tables, tmp_path, capsys, "policy")
-    assert text in told
+    [(status, told)] = examined(tables, tmp_path, capsys, "policy")
+    assert (status, told[-len(said[1]) :]) == said
 
 
 # --- rights -------------------------------------------------------------------------------------
