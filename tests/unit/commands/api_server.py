@@ -6,12 +6,25 @@ import contextlib
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+
+_GROUP: Final = "/apis/resource.k8s.io/v1"
+_PATHS: Final = {
+    "DeviceClass": f"{_GROUP}/deviceclasses",
+    "DeviceTaintRule": f"{_GROUP}/devicetaintrules",
+    "ResourceClaim": f"{_GROUP}/resourceclaims",
+    "ResourceClaimTemplate": f"{_GROUP}/resourceclaimtemplates",
+    "ResourceSlice": f"{_GROUP}/resourceslices",
+    "Namespace": "/api/v1/namespaces",
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/pods",
+    "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+}
 
 
 class ApiServer:
@@ -119,6 +132,16 @@ def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def cluster_of(*manifests: Any, empty: Iterable[str] = ()) -> ApiServer:
+    """A server that has these objects, and serves their kinds; of those that are empty there are none."""
+    tables = ApiServer()
+    for kind in [*[each["kind"] for each in manifests], *empty]:
+        tables.collections[_PATHS[kind]] = [bare(each) for each in manifests if each["kind"] == kind]
+    served = [path.rpartition("/")[2] for path in tables.collections if path.startswith(_GROUP)]
+    tables.objects = {_GROUP: {"resources": [{"name": name} for name in served]}}
+    return tables
 
 
 def bare(manifest: Any) -> Any:

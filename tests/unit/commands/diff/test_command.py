@@ -22,7 +22,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.api_server import cluster_of, serving
 from tests.unit.commands.impact_suites import CLASS
 from tests.unit.commands.preview_runner import HEADER, SLICES, used
 from tests.unit.commands.runner import Runner
@@ -44,6 +44,12 @@ STRICT: Final = {
     ],
 }
 WARNING: Final = {**STRICT, "mode": "warn"}
+STORED: Final = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"},
+    "data": {"policy.yaml": yaml.safe_dump(STRICT)},
+}
 RULE = make_rule(
     selector={"driver": DRIVER, "pool": "node-0"},
     taint=make_taint("maint.example.com/x", "NoSchedule", time_added="2026-06-01T09:00:00Z"),
@@ -179,16 +185,8 @@ def test_policy_that_cannot_be_used_is_an_error(old: Any, new: Any, error: str, 
 
 
 def test_live_is_the_policy_of_the_dump(compare: DiffRunner) -> None:
-    stored = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"},
-        "data": {"policy.yaml": yaml.safe_dump(STRICT)},
-    }
-    assert changed(compare.values("live", OPEN, dump=[*WORLD, stored])) == {
-        "long": ["allowed"],
-        "long-template": ["allowed"],
-    }
+    found = compare.values("live", OPEN, dump=[*WORLD, STORED])
+    assert changed(found) == {"long": ["allowed"], "long-template": ["allowed"]}
 
 
 # --- a cluster ----------------------------------------------------------------------------------
@@ -196,25 +194,10 @@ def test_live_is_the_policy_of_the_dump(compare: DiffRunner) -> None:
 
 @pytest.fixture
 def live(compare: DiffRunner) -> Iterator[DiffRunner]:
-    tables = ApiServer()
-    claims = [bare(each) for each in WORLD if each["kind"] == "ResourceClaim"]
-    tables.collections = {
-        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
-        f"{GROUP}/v1/resourceclaims": claims,
-        f"{GROUP}/v1/namespaces/ml/resourceclaims": claims,
-        f"{GROUP}/v1/resourceclaimtemplates": [bare(WORLD[2])],
-        f"{GROUP}/v1/deviceclasses": [],
-        "/api/v1/namespaces": [],
-        f"{GROUP}/v1/devicetaintrules": [bare(RULE)],
-    }
-    served = [path.rpartition("/")[2] for path in tables.collections if path.startswith(f"{GROUP}/v1/")]
-    tables.objects = {
-        f"{GROUP}/v1": {"resources": [{"name": name} for name in served]},
-        "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy": {
-            "metadata": {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"},
-            "data": {"policy.yaml": yaml.safe_dump(STRICT)},
-        },
-    }
+    tables = cluster_of(*WORLD, empty=["DeviceClass", "Namespace"])
+    claims = tables.collections[f"{GROUP}/v1/resourceclaims"]
+    tables.collections[f"{GROUP}/v1/namespaces/ml/resourceclaims"] = claims
+    tables.objects["/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"] = STORED
     with serving(tables, compare.folder):
         compare.server = tables
         yield compare

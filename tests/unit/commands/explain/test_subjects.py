@@ -21,7 +21,7 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
-from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.api_server import bare, cluster_of, serving
 from tests.unit.commands.preview_runner import HEADER, used
 from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import (
@@ -44,7 +44,6 @@ GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
 LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/device-taint-webhook/leases/device-taint-webhook-evict"
 LIVE: Final = ("--kubeconfig", "kubeconfig", "--time", NOW_TEXT)
-ALL_PODS = "/api/v1/pods"
 TEN_MINUTES = make_toleration(effect="NoExecute", seconds=600)
 SHORT_WAITS: Final = {
     **HEADER,
@@ -192,7 +191,7 @@ def test_who_evicts_a_pod_is_what_the_lease_of_the_worker_says(
     dumped = live("pod", name, "-n", "ml", dump=dump)
     assert (dumped[0], f": {text}" in dumped[1]) == (0, True)
     assert live("pod", name, "-n", "ml", *LIVE, dump=None) == dumped
-    assert live.server.connections == 1
+    assert (live.server.connections, live.server.sent) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -212,12 +211,6 @@ def test_who_carries_out_a_taint_of_a_device_is_what_the_lease_says(
 ) -> None:
     dump = [rule, found, *(each for each in HELD if each is not RULE)]
     assert f": {text}\n" in ask("device", f"{DRIVER}/node-0/gpu-3", dump=dump)[1]
-
-
-def test_lease_that_may_not_be_read_is_unknown_and_not_guessed(live: ExplainRunner) -> None:
-    live.server.objects[LEASE_PATH] = 403
-    unknown = live.values("pod", "web-0", "-n", "ml", *LIVE, dump=None)["unknown"]
-    assert unknown[0].startswith("no permission to read the worker's Lease, so its mode is not known: ")
 
 
 def test_pod_without_claims_uses_no_device(ask: ExplainRunner) -> None:
@@ -368,29 +361,11 @@ def test_dump_without_rules_says_what_is_unknown(ask: ExplainRunner) -> None:
 @pytest.fixture
 def live(ask: ExplainRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExplainRunner]:
     monkeypatch.setattr(running, "datetime", Then)
-    tables = ApiServer()
-    tables.collections = {
-        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
-        f"{GROUP}/v1/resourceclaims": [bare(each) for each in [*CLAIMS, LATE, SOON]],
-        f"{GROUP}/v1/deviceclasses": [],
-        ALL_PODS: [bare(each) for each in PODS],
-        "/api/v1/namespaces": [bare(NAMESPACE)],
-        "/apis/policy/v1/poddisruptionbudgets": [bare(BUDGET)],
-        RULES: [bare(RULE)],
-    }
-    served = ("resourceslices", "resourceclaims", "devicetaintrules", "deviceclasses")
-    tables.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in served]}}
+    objects = [RULE, *SLICES, *CLAIMS, LATE, SOON, *PODS, BUDGET, NAMESPACE]
+    tables = cluster_of(*objects, empty=["DeviceClass"])
     with serving(tables, ask.folder):
         ask.server = tables
         yield ask
-
-
-def test_cluster_says_what_its_dump_says(live: ExplainRunner) -> None:
-    found = live.values("pod", "train-late", "-n", "ml", *LIVE, dump=None)
-    dumped = live.values("pod", "train-late", "-n", "ml")
-    for name in ("claims", "evictions", "reported"):
-        assert found[name] == dumped[name]
-    assert (found["unknown"], live.server.sent) == ([], [])
 
 
 def test_namespace_is_that_of_the_context_unless_a_flag_names_one(live: ExplainRunner) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, KEY, make_device, make_patch, make_pod, make_rule, make_taint
+from tests.tables import table
 from tests.unit.commands.preview_runner import (
     CLAIMS,
     CLUSTER,
-    FIVE_MINUTES,
     HEADER,
     OUT_OF_TREE,
     PODS,
@@ -79,11 +79,6 @@ def test_without_the_in_tree_controller_our_worker_evicts(run_preview: PreviewRu
     }
 
 
-def test_rule_without_selector_evicts_no_pod(run_preview: PreviewRunner) -> None:
-    told = run_preview.told(rule(selector=None))
-    assert (told["selector"], told["summary"]["devices"], told["summary"]["evicted"]) == (None, 8, 0)
-
-
 def test_a_grace_that_is_over_is_over(run_preview: PreviewRunner) -> None:
     """An update that leaves timeAdded out keeps it (D-2), so does the preview."""
     stored = make_rule(
@@ -95,14 +90,6 @@ def test_a_grace_that_is_over_is_over(run_preview: PreviewRunner) -> None:
     _, output = run_preview(rule(), dump=[*CLUSTER, stored])
     assert "now           gpu.example.com/unhealthy:NoExecute op=Exists for 300s, already elapsed\n" in output
     assert f"note: the rule already exists, as {KEY}:NoExecute: what it already does is counted, too\n" in output
-
-
-def test_finished_pods_are_told_apart(run_preview: PreviewRunner) -> None:
-    ended = make_pod("train-0", "train-0", phase="Succeeded")
-    told = run_preview.told(rule(selector={"pool": "node-0"}), dump=[*SLICES, *CLAIMS, ended])
-    outcomes = {each["name"]: (each["outcome"], each["reason"]) for each in told["pods"]}
-    assert outcomes["train-0"] == ("Leaving", "Finished")
-    assert (told["summary"]["evicted"], told["summary"]["leaving"], told["summary"]["claims"]) == (1, 1, 1)
 
 
 def test_a_namesake_is_not_the_pod_that_reserved_the_claim(run_preview: PreviewRunner) -> None:
@@ -127,17 +114,6 @@ def test_a_pod_on_no_node_is_not_evicted_before_it_is_on_one(run_preview: Previe
 def test_evict_is_not_heeded_with_an_effect_that_does_nothing(run_preview: PreviewRunner) -> None:
     told = run_preview.told(rule("None", annotations=EVICT))
     assert (told["simulated"], told["taints"][0]["evictor"]) == (True, "device-taint-eviction-controller")
-
-
-def test_a_pod_fares_as_the_worst_of_its_devices(run_preview: PreviewRunner) -> None:
-    both = [
-        used(name, f"node-0/{device}", users=CLAIMS[0]["status"]["reservedFor"], tolerations=tolerations)
-        for name, device, tolerations in (("a", "gpu-0", [FIVE_MINUTES]), ("b", "gpu-1", None))
-    ]
-    told = run_preview.told(rule(), dump=[*SLICES, *both, make_pod("train-0", "a", "b")])
-    (pod,) = told["pods"]
-    assert (pod["dueSeconds"], pod["reason"], pod["claims"]) == (0, "NotTolerated", ["ml/a", "ml/b"])
-    assert [each["device"] for each in pod["devices"]] == ["gpu-0", "gpu-1"]
 
 
 def test_a_hold_is_shown(run_preview: PreviewRunner) -> None:
@@ -166,11 +142,6 @@ def test_nobody_looks_at_a_slice_of_an_old_generation(run_preview: PreviewRunner
     assert told["notes"] == ["a newer generation of the pool than 1 is published, so this slice is ignored"]
 
 
-def test_a_slice_of_nothing_but_information_is_shown_as_if_it_was_no_execute(run_preview: PreviewRunner) -> None:
-    told = run_preview.told(pool_slice("node-0", [make_device("gpu-0", [make_taint(effect="None")])]))
-    assert (told["simulated"], told["summary"]["evicted"]) == (True, 1)
-
-
 # --- what is not known --------------------------------------------------------------------------
 
 
@@ -185,16 +156,15 @@ def test_half_published_pools_are_named(run_preview: PreviewRunner) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("selector", "counted"),
-    [
-        ({"all": True}, "counted as every device"),
-        ({"driver": "nobody.example.com", "all": True}, "counted as every device"),
-        ({"deviceClassName": "gpu"}, "left out of the count"),
-    ],
+@table(
+    "selector, counted",
+    {
+        "an unknown field": ({"all": True}, "counted as every device"),
+        "an unknown field beside a name (R8)": ({"driver": "a.example.com", "all": True}, "counted as every device"),
+        "a class": ({"deviceClassName": "gpu"}, "left out of the count"),
+    },
 )
 def test_what_a_selector_selects_may_not_be_known(selector: Any, counted: str, run_preview: PreviewRunner) -> None:
-    """R8: the second."""
     told = run_preview.told(rule(selector=selector))
     field = [*selector][-1]
     assert (told["summary"]["devices"], told["selector"]["notJudged"]) == (8, [field])
@@ -218,25 +188,30 @@ def test_an_empty_dump_says_what_it_lacks(run_preview: PreviewRunner) -> None:
 # --- faults -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("asked", "dump", "code", "told"),
-    [
-        pytest.param(make_pod("x"), CLUSTER, 2, "asked.yaml: error: contains no DeviceTaintRule", id="nothing to ask"),
-        pytest.param(
-            rule(version="v9"), CLUSTER, 2, 'apiVersion: Unsupported value: "resource.k8s.io/v9"', id="version"
-        ),
-        pytest.param(rule(selector=3), CLUSTER, 2, "spec.deviceSelector: Invalid value: 3", id="wrong type"),
-        pytest.param(rule(selector={"driver": ""}), CLUSTER, 1, "spec.deviceSelector.driver: Required", id="refused"),
-        pytest.param(
-            rule(),
-            [*CLUSTER, used("x", "node-0/gpu-0", annotations=3)],
+ODD = used("x", "node-0/gpu-0", annotations=3)
+
+
+@table(
+    "asked, dump, code, told",
+    {
+        "nothing to ask": (make_pod("x"), CLUSTER, 2, "asked.yaml: error: contains no DeviceTaintRule"),
+        "version": (rule(version="v9"), CLUSTER, 2, 'apiVersion: Unsupported value: "resource.k8s.io/v9"'),
+        "version of a patch": (
+            make_patch() | {"apiVersion": "devicetaint.io/v1"},
+            CLUSTER,
             2,
-            "error: ResourceClaim ml/x: left out: metadata.annotations: Invalid value",
-            id="a dump that no server gave",
+            "apiVersion: Unsupported",
         ),
-        pytest.param(rule(), [{**HEADER, "rules": 3}, *CLUSTER], 2, "error: rules: Invalid value", id="broken policy"),
-        pytest.param(rule(), [OUT_OF_TREE, HEADER, *CLUSTER], 2, "contains 2 policies; choose one", id="two policies"),
-    ],
+        "wrong type": (rule(selector=3), CLUSTER, 2, "spec.deviceSelector: Invalid value: 3"),
+        "wrong type in a patch": (make_patch(priority="high"), CLUSTER, 2, "spec.devices.priority"),
+        "refused": (rule(selector={"driver": ""}), CLUSTER, 1, "spec.deviceSelector.driver: Required"),
+        "a dump that no server gave": (
+            *(rule(), [*CLUSTER, ODD], 2),
+            "error: ResourceClaim ml/x: left out: metadata.annotations: Invalid value",
+        ),
+        "broken policy": (rule(), [{**HEADER, "rules": 3}, *CLUSTER], 2, "error: rules: Invalid value"),
+        "two policies": (rule(), [OUT_OF_TREE, HEADER, *CLUSTER], 2, "contains 2 policies; choose one"),
+    },
 )
 def test_what_is_wrong_is_told(asked: Any, dump: Any, code: int, told: str, run_preview: PreviewRunner) -> None:
     given, output = run_preview(asked, dump=dump)
@@ -250,15 +225,15 @@ def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
     assert run_preview(rule(), "--kubeconfig", "gone", dump=None)[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("dump", "code", "lines"),
-    [
-        pytest.param(CLUSTER, 0, [f"{NO_DEVICES}; 0 allocated", NO_PODS], id="all"),
-        pytest.param([*CLAIMS, *PODS], 0, [f"{NO_SLICES}; 0 allocated", NO_PODS], id="no slices"),
-        pytest.param([*SLICES, *PODS], 0, [NO_DEVICES, NO_CLAIMS], id="no claims"),
-        pytest.param(PODS, 2, [NO_SLICES, NO_CLAIMS], id="neither"),
-        pytest.param([], 2, [NO_SLICES, NO_CLAIMS], id="empty"),
-    ],
+@table(
+    "dump, code, lines",
+    {
+        "all": (CLUSTER, 0, [f"{NO_DEVICES}; 0 allocated", NO_PODS]),
+        "no slices": ([*CLAIMS, *PODS], 0, [f"{NO_SLICES}; 0 allocated", NO_PODS]),
+        "no claims": ([*SLICES, *PODS], 0, [NO_DEVICES, NO_CLAIMS]),
+        "neither": (PODS, 2, [NO_SLICES, NO_CLAIMS]),
+        "empty": ([], 2, [NO_SLICES, NO_CLAIMS]),
+    },
 )
 def test_what_a_dump_does_not_have_is_unknown(
     dump: Any, code: int, lines: list[str], run_preview: PreviewRunner

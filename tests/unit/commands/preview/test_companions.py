@@ -1,4 +1,4 @@
-"""Pods that our worker evicts with the rest of their PodGroup, and those that it leaves alone, in preview."""
+"""Pods that our worker evicts with the rest of their PodGroup, pods that it leaves alone, and gangs, in preview."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IN_RING: Any = {"schedulingGroup": {"podGroupName": "ring"}}
 MIRRORED: Any = {"kubernetes.io/config.mirror": "x"}
 
 
-def ring(mode: str = "all", uid: str = "ring-uid") -> dict[str, Any]:
+def ring(uid: str = "ring-uid") -> dict[str, Any]:
     return {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
         "metadata": make_meta("ring", namespace="ml", uid=uid),
-        "spec": {"disruptionMode": {mode: {}}},
+        "spec": {"disruptionMode": {"all": {}}},
     }
 
 
@@ -39,10 +39,10 @@ def asks(**fields: Any) -> Any:
     )
 
 
-def crew(*beside: Any, hit: tuple[Any, ...] = (), mode: str = "all") -> list[Any]:
+def crew(*beside: Any, hit: tuple[Any, ...] = ()) -> list[Any]:
     """Pod `hit` of the group is on node-0, which is tainted; `beside` is on node-1; both use a claim of their own."""
     return [
-        ring(mode),
+        ring(),
         pool_slice("node-0"),
         *(hit or (used("hit", "node-0/gpu-0"), make_pod("hit", "hit", **IN_RING))),
         *(beside or (used("beside", "node-1/gpu-0"), make_pod("beside", "beside", **IN_RING))),
@@ -89,28 +89,6 @@ def test_pods_of_a_group_of_mode_all_go_along(run_preview: PreviewRunner) -> Non
 )
 def test_only_our_worker_takes_pods_along(run_preview: PreviewRunner, asked: Any, policy: Any, along: Any) -> None:
     assert outcomes(run_preview.told(asked, dump=crew(), policy=policy)) == HIT | along
-
-
-def test_pods_of_a_group_of_mode_single_do_not_go_along(run_preview: PreviewRunner) -> None:
-    told = run_preview.told(asks(), dump=crew(mode="single"))
-    assert outcomes(told) == HIT
-    assert told["summary"]["companions"] == 0
-    assert "along" not in run_preview(asks(), dump=crew(mode="single"))[1]
-
-
-def test_pods_that_are_leaving_have_no_node_or_are_skipped_do_not_go_along(run_preview: PreviewRunner) -> None:
-    beside = [
-        make_pod("leaving", meta={"deletionTimestamp": NOW_TEXT}, **IN_RING),
-        make_pod("waiting", **IN_RING),
-        make_pod("mirror", meta={"annotations": MIRRORED}, **IN_RING),
-        make_pod("daemon", owner="DaemonSet/d", **IN_RING),
-        make_pod("stranger"),
-    ]
-    beside[1]["spec"]["nodeName"] = ""
-    assert outcomes(run_preview.told(asks(), dump=crew(*beside))) == HIT
-    policy = {**HEADER, "eviction": [{"daemonSets": "evict"}]}
-    told = outcomes(run_preview.told(asks(), dump=crew(*beside), policy=policy))
-    assert told == HIT | {"daemon": ("Evicted", "WithPodGroup", 0)}
 
 
 def test_pods_on_their_way_out_take_no_other_along(run_preview: PreviewRunner) -> None:
@@ -249,3 +227,55 @@ def test_pods_that_the_worker_skips_are_left_alone(run_preview: PreviewRunner) -
     assert "ml/mirror - 0 node-0/gpu-0 left alone mirror pods cannot be evicted" in shown
     in_tree = outcomes(run_preview.told(rule(selector=NODE), dump=dump))
     assert {outcome for outcome, _, _ in in_tree.values()} == {"Evicted"}
+
+
+# --- gangs --------------------------------------------------------------------------------------
+
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train"}
+
+
+def ranks(count: int, *, labels: Any = None, hit: int = 4, **fields: Any) -> list[Any]:
+    """Pods with a claim each; the first few are on node-0, which is tainted."""
+    found = []
+    for number in range(count):
+        name, node = f"rank-{number}", "node-0" if number < hit else "node-1"
+        meta = {"labels": labels} if labels else None
+        found += [used(name, f"{node}/gpu-{number}"), make_pod(name, name, meta=meta, **fields)]
+    return found
+
+
+def gang_lines(output: str) -> list[str]:
+    return [line for line in lines(output) if line.startswith("gang")]
+
+
+def test_gang_is_shown_with_all_of_its_pods(run_preview: PreviewRunner) -> None:
+    dump = [pool_slice("node-0"), pool_slice("node-1"), *ranks(32, labels=JOB_SET, owner="Job/train-workers-0")]
+    code, output = run_preview(rule(selector=NODE), dump=dump)
+    assert code == 0
+    assert gang_lines(output) == ["gang 4 of 32 pods of JobSet ml/train"]
+    assert "JobSet/train" in output
+    assert "Job/train-workers-0" not in output
+    told = run_preview.told(rule(selector=NODE), dump=dump)
+    assert told["gangs"] == [{"kind": "JobSet", "namespace": "ml", "name": "train", "evicted": 4, "pods": 32}]
+    assert told["pods"][0]["owner"]["name"] == "train-workers-0"
+    assert told["pods"][0]["rootOwner"] == {"kind": "JobSet", "name": "train"}
+
+
+def test_gangs_are_those_of_the_policy(run_preview: PreviewRunner) -> None:
+    dump = [pool_slice("node-0"), *ranks(3, hit=2, owner="Job/train")]
+    assert gang_lines(run_preview(rule(selector=NODE), dump=dump)[1]) == []
+    policy = {**HEADER, "eviction": [{"gang": "owner"}]}
+    _, output = run_preview(rule(selector=NODE), dump=dump, policy=policy)
+    assert gang_lines(output) == ["gang 2 of 3 pods of Job ml/train"]
+
+
+def test_gangs_beyond_five_are_added_up(run_preview: PreviewRunner) -> None:
+    pods = []
+    for number in range(7):
+        for rank in range(2):
+            name = f"g{number}-{rank}"
+            labels = {"jobset.sigs.k8s.io/jobset-name": f"train-{number}"}
+            pods += [used(name, f"node-{rank}/gpu-{number}"), make_pod(name, name, meta={"labels": labels})]
+    first, *others, last = gang_lines(run_preview(rule(selector=NODE), dump=[pool_slice("node-0"), *pods])[1])
+    assert (first, len(others)) == ("gang 1 of 2 pods of JobSet ml/train-0", 3)
+    assert last == "gangs 3 of 6 pods of 3 more"

@@ -20,13 +20,10 @@ from tests.builders import (
     make_rule,
     make_taint,
 )
-from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.api_server import ApiServer, bare, cluster_of, serving
 from tests.unit.commands.preview_runner import (
-    CLAIMS,
     CLUSTER,
     OUT_OF_TREE,
-    PODS,
-    SLICES,
     UNUSED,
     PreviewRunner,
     pool_slice,
@@ -57,16 +54,8 @@ def status(code: int, message: str) -> tuple[int, Any]:
 
 @pytest.fixture
 def live(run_preview: PreviewRunner) -> Iterator[PreviewRunner]:
-    tables = ApiServer()
-    tables.collections = {
-        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
-        f"{GROUP}/v1/resourceclaims": [bare(each) for each in CLAIMS],
-        "/api/v1/pods": [bare(each) for each in PODS],
-        "/api/v1/nodes": [{"metadata": {"name": name}} for name in ("node-0", "node-1")],
-        RULES: [],
-    }
-    names = [{"name": name} for name in ("resourceslices", "resourceclaims", "devicetaintrules")]
-    tables.objects = {f"{GROUP}/v1": {"resources": names}}
+    nodes = [{"kind": "Node", "metadata": {"name": name}} for name in ("node-0", "node-1")]
+    tables = cluster_of(*CLUSTER, *nodes, empty=["DeviceTaintRule"])
     with serving(tables, run_preview.folder):
         run_preview.server = tables
         yield run_preview

@@ -119,18 +119,6 @@ def test_users_of_devices_that_get_no_execute_are_listed(policy: Any, evictor: s
     assert (item["simulated"], len(item["patch"]["rules"])) == (False, 2)
 
 
-def test_effect_none_is_shown_as_if_it_was_no_execute(run_preview: PreviewRunner) -> None:
-    [item] = told(run_preview, make_patch(taints=[make_taint(effect="None")]), dump=CLUSTER)
-    assert (item["simulated"], item["pods"][0]["outcome"]) == (True, "Evicted")
-
-
-def test_patch_without_taints_hits_no_user(run_preview: PreviewRunner) -> None:
-    [item] = told(run_preview, make_patch(attributes={"a.example/b": {"int": 1}}), dump=CLUSTER)
-    summary = item["summary"]
-    assert (summary["devices"], summary["allocated"], summary["evicted"], item["pods"]) == (8, 9, 0, [])
-    assert (item["simulated"], item["taints"], len(item["patch"]["changes"])) == (False, [], 8)
-
-
 # --- several patches ----------------------------------------------------------------------------
 
 
@@ -273,16 +261,6 @@ def test_field_errors_and_advice_are_those_of_admission(run_preview: PreviewRunn
         ("spec.devices.capacity[a.example/b].value", "error"),
         ("spec.devices.filter", "warning"),
     ]
-
-
-def test_wrong_type_makes_a_patch_unreadable(run_preview: PreviewRunner) -> None:
-    code, output = run_preview(make_patch(priority="high"), dump=POOL)
-    assert (code, "spec.devices.priority" in output) == (2, True)
-
-
-def test_unknown_version_of_a_patch_is_refused(run_preview: PreviewRunner) -> None:
-    code, output = run_preview(make_patch() | {"apiVersion": "devicetaint.io/v1"}, dump=POOL)
-    assert (code, "apiVersion: Unsupported value" in output) == (2, True)
 
 
 def test_broken_patch_or_class_in_a_dump_is_left_out(run_preview: PreviewRunner) -> None:

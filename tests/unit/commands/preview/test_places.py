@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.builders import DRIVER, make_device, make_meta, make_patch, make_pod, make_slice, make_taint
-from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.api_server import ApiServer, bare, cluster_of, serving
 from tests.unit.commands.impact_suites import CLASS
 from tests.unit.commands.preview_runner import pool_slice, rule, used
 
@@ -149,22 +149,12 @@ def test_patches_and_slices_say_it_too(run_preview: PreviewRunner) -> None:
 # --- from a cluster -------------------------------------------------------------------------------
 
 RESOURCES: Final = "/apis/resource.k8s.io/v1"
-RULES: Final = f"{RESOURCES}/devicetaintrules"
 AUTOSCALER: Final = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
 
 
 @pytest.fixture
 def api_server(run_preview: PreviewRunner) -> Iterator[ApiServer]:
-    tables = ApiServer()
-    kinds = {"ResourceClaim": "resourceclaims", "ResourceSlice": "resourceslices", "DeviceClass": "deviceclasses"}
-    tables.collections = {
-        f"{RESOURCES}/{name}": [bare(each) for each in TIGHT if each["kind"] == kind] for kind, name in kinds.items()
-    }
-    tables.collections[RULES] = []
-    tables.collections["/api/v1/pods"] = [bare(each) for each in TIGHT if each["kind"] == "Pod"]
-    tables.collections["/api/v1/nodes"] = [bare(node("node-0")), bare(node("node-1"))]
-    names = [{"name": name} for name in (*kinds.values(), "devicetaintrules")]
-    tables.objects = {RESOURCES: {"resources": names}}
+    tables = cluster_of(*TIGHT, node("node-0"), node("node-1"), empty=["DeviceTaintRule"])
     with serving(tables, run_preview.folder):
         yield tables
 

@@ -360,14 +360,6 @@ def test_policy_of_the_dump_is_used_unless_another_one_is_given(run_status: Stat
     assert (code, "contains 2 policies; choose one with --policy" in output) == (2, True)
 
 
-def test_unreadable_dump_is_two(run_status: StatusRunner) -> None:
-    assert run_status("--dump", "gone.yaml")[0] == 2
-
-
-def test_pods_without_claims_do_no_harm(run_status: StatusRunner) -> None:
-    assert run_status.values(dump=[*CLUSTER, make_pod("plain")])["taints"][0]["computed"]["pending"] == 6
-
-
 def test_pod_with_labels_that_are_no_text_is_left_out(run_status: StatusRunner) -> None:
     """No server has one, and which budgets select it is not known."""
     odd = make_pod("odd", "train", meta={"labels": {"app": 7}})

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.api_server import bare, cluster_of, serving
 from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.standing_clock import Then
-from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, LEASE, NAMESPACE, PODS, RULE, SLICES, StatusRunner
+from tests.unit.commands.status_runner import CLUSTER, IDLE, LEASE, StatusRunner
 from webhook.commands.shared.main import main_of
 from webhook.commands.status import command as status
 from webhook.commands.status import run as running
@@ -30,16 +30,7 @@ SERVED = ("resourceslices", "resourceclaims", "devicetaintrules")
 @pytest.fixture
 def live(run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusRunner]:
     monkeypatch.setattr(running, "datetime", Then)
-    tables = ApiServer()
-    tables.collections = {
-        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
-        f"{GROUP}/v1/resourceclaims": [bare(each) for each in CLAIMS],
-        "/api/v1/pods": [bare(each) for each in PODS],
-        "/api/v1/namespaces": [bare(NAMESPACE)],
-        BUDGETS: [bare(BUDGET)],
-        RULES: [bare(RULE), bare(IDLE)],
-    }
-    tables.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED]}}
+    tables = cluster_of(*CLUSTER)
     with serving(tables, run_status.folder):
         run_status.server = tables
         yield run_status
