@@ -62,35 +62,6 @@ def test_check_warns_of_what_later_servers_drop(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("document", "old", "new", "field"),
-    [
-        ("newest", "effect: None", "effect: Evict", "spec.devices[0].taints[0].effect"),
-        ("slice-taints", "data: {xid: 79}", "data: 79", "spec.taints[0].taint.data"),
-        ("slice-taints", "evictionsPerSecond: 5", "evictionsPerSecond: 0", "spec.taints[0].taint.evictionsPerSecond"),
-        ("slice-taints", "deviceClassName: gpu", "deviceClassName: GPU", "spec.deviceSelector.deviceClassName"),
-        ("attributes", "value: 40Gi", "value: lots", "spec.devices.capacity[gpu.example.com/memory].value"),
-        ("attributes", "{int: 7}", "{int: 7, bool: true}", "spec.devices.attributes[gpu.example.com/slots]"),
-        (
-            "node-taints",
-            "operator: Equal",
-            "operator: Gt",
-            "spec.spec.devices.requests[0].exactly.tolerations[0].operator",
-        ),
-    ],
-)
-def test_check_refuses_what_the_document_forbids(
-    document: str, old: str, new: str, field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (FOLDER / f"{document}.yaml").read_text()
-    assert text.count(old) == 1
-    (tmp_path / "changed.yaml").write_text(text.replace(old, new))
-    release = "1.34" if document == "slice-taints" else "1.37"
-    code = main_of(check, [str(tmp_path / "changed.yaml"), "-o", "json", "--kubernetes-version", release])
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    assert (code, [each["field"] for each in findings if each["severity"] == "error"]) == (1, [field])
-
-
-@pytest.mark.parametrize(
     ("document", "previews"),
     [
         ("newest", [("ResourceSlice", 1, 1), ("DeviceTaintRule", 2, 1)]),

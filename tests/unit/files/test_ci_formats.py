@@ -176,12 +176,6 @@ def test_sarif_describes_findings_without_a_code_too() -> None:
         assert rule["defaultConfiguration"]["level"] == "error"
 
 
-def test_verbs_upload_as_different_categories() -> None:
-    logs = [json.loads(render(verb, "sarif", FULL)) for verb in ("check", "test")]
-    ids = {log["runs"][0]["automationDetails"]["id"] for log in logs}
-    assert ids == {"device-taint-webhook-check/", "device-taint-webhook-test/"}
-
-
 @pytest.mark.parametrize(
     ("file", "artifact", "path"),
     [

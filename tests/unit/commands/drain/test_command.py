@@ -210,18 +210,6 @@ def test_dry_run_watches_nothing(mode: str, verb: VerbRunner) -> None:
     assert "dry run)" in output
 
 
-def test_node_without_devices_is_an_error(verb: VerbRunner) -> None:
-    assert drain(verb, "node-9")[::2] == (1, "error: no driver publishes devices of nodes node-9\n")
-
-
-def test_idle_node_whose_devices_are_all_shared_is_an_error_that_says_so(verb: VerbRunner) -> None:
-    (first, second) = (each["spec"] for each in verb.server.collections[f"{GROUP}/v1/resourceslices"])
-    named = {"key": "metadata.name", "operator": "In", "values": [first.pop("nodeName"), second["nodeName"]]}
-    first["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [named]}]}
-    error = f"error: other nodes can use all devices there, and no allocation there holds one: {POOL}\n"
-    assert drain(verb, "node-0")[::2] == (1, error)
-
-
 # --- until pods find another place ---------------------------------------------------------------
 
 

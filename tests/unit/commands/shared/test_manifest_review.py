@@ -365,14 +365,6 @@ def test_what_mutate_would_set_is_told_when_asked(run: CheckRunner) -> None:
     assert output.startswith('rule.yaml:11:5: info: would set spec.taint.timeAdded to "20')
 
 
-def test_what_mutate_would_set_is_always_in_json(run: CheckRunner) -> None:
-    claim = make_claim([make_toleration(operator=None, value="x")])
-    (row,) = json.loads(run("-o", "json", claim=claim)[1])["objects"]
-    assert row["patch"] == [
-        {"op": "add", "path": "/spec/devices/requests/0/exactly/tolerations/0/operator", "value": "Equal"}
-    ]
-
-
 def test_parents_that_mutate_makes_are_not_worth_a_line(run: CheckRunner) -> None:
     _, output = run("-v", rule=make_rule(taint=None))
     assert [line.partition(" info: ")[2].split(" to ")[0] for line in output.splitlines() if " info: " in line] == [

@@ -104,12 +104,6 @@ def test_faults_of_a_text_are_errors_where_it_stands(text: str, error: str) -> N
     assert error in [str(each) for each in loaded.errors]
 
 
-def test_expansion_of_aliases_is_bounded() -> None:
-    levels = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 8))
-    (error,) = read_policy(f"a0: &a0 [x]\n{levels}").errors
-    assert "aliases stand for more than" in error.detail
-
-
 def test_a_long_text_is_refused_unread() -> None:
     for text in ("x" * (MAX_BYTES + 1), "ü" * (MAX_BYTES // 2 + 1), "[" * (MAX_BYTES + 1)):
         (error,) = read_policy(text, AT).errors
