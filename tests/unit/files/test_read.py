@@ -20,32 +20,10 @@ from webhook.files.read import File, parse, read, with_text_read
 from webhook.files.spots import NOWHERE, Position, Spot, find
 
 # Bytes that have a meaning to some reader come up more often than by chance.
-HOSTILE = st.lists(
-    st.binary(max_size=8)
-    | st.sampled_from(
-        [
-            *(
-                b"---\n",
-                b"{",
-                b"}",
-                b"[",
-                b"]",
-                b": ",
-                b"- ",
-                b"\n",
-                b"&a ",
-                b"*a ",
-                b"<<: ",
-                b"!!str ",
-                b'"',
-                b"'",
-                b"| ",
-            ),
-            *(b"kind: List\n", b"apiVersion: v1\n", b"items: ", b"\xef\xbb\xbf", b"{{", b"\\ud800", b"#", b"? ", b"\t"),
-        ]
-    ),
-    max_size=40,
-).map(b"".join)
+_MARKS = rb"""{ } [ ] " ' # {{ \ud800""".split()
+_LINES = b"---\n", b"\n", b"kind: List\n", b"apiVersion: v1\n", b"items: ", b"\xef\xbb\xbf", b"\t"
+_SPACED = b": ", b"- ", b"&a ", b"*a ", b"<<: ", b"!!str ", b"| ", b"? "
+HOSTILE = st.lists(st.binary(max_size=8) | st.sampled_from([*_MARKS, *_LINES, *_SPACED]), max_size=40).map(b"".join)
 
 
 def values(file: File) -> list[Any]:

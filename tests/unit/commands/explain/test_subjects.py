@@ -169,16 +169,11 @@ BY_US, IN_TREE = "is to be evicted\n  by our worker, due ", "is to be evicted\n 
         (RULE, None, "web-0", BY_US),
         (RULE, lease("delegated", "active"), "web-0", BY_US),
         (RULE, lease("observe"), "web-0", OBSERVED),
-        (RULE, lease("observe"), "train-late", OBSERVED),
-        (RULE, NOT_HELD, "web-0", GONE),
         (RULE, NOT_HELD, "train-late", GONE),
         (NO_EXECUTE, None, "web-0", IN_TREE),
-        (NO_EXECUTE, lease("delegated", "active"), "web-0", IN_TREE),
-        (NO_EXECUTE, lease("observe"), "web-0", IN_TREE),
         (NO_EXECUTE, NOT_HELD, "web-0", IN_TREE),
-        (NO_EXECUTE, lease("observe", "absent"), "web-0", OBSERVED),
+        (NO_EXECUTE, lease("observe", "absent"), "train-late", OBSERVED),
         (NO_EXECUTE, lease("replacement"), "web-0", BY_US),
-        (NO_EXECUTE, lease("replacement", "absent"), "train-late", BY_US),
     ],
 )
 def test_who_evicts_a_pod_is_what_the_lease_of_the_worker_says(

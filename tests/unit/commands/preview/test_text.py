@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.builders import DRIVER, make_device, make_meta, make_taint
+from tests.builders import make_device, make_meta, make_taint
 from tests.unit.commands.preview_runner import (
     CLAIMS,
     FIVE_MINUTES,
@@ -99,28 +99,6 @@ same device
     )
 
 
-def test_a_rule_that_keeps_devices_back(run_preview: PreviewRunner) -> None:
-    code, output = run_preview(rule("NoSchedule", {"driver": DRIVER, "pool": "node-0"}))
-    assert (code, output) == (
-        0,
-        """\
-asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSchedule on driver gpu.example.com, pool \
-node-0
-  devices   4 in 1 pool of 1 driver; 4 allocated
-  evicted   no pods
-  stay      3 pods; the taint only blocks new allocations
-
-POD          OWNER                 PRIORITY   DEVICES              WHEN    WHY
-ml/train-0   Job/train                  100   node-0/gpu-0,gpu-1   stays   NoSchedule evicts no pods
-web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2         stays   NoSchedule evicts no pods
-web/sloppy   -                            0   node-0/gpu-3         stays   NoSchedule evicts no pods
-
-"""
-        + NO_DRY_RUN
-        + '  devicetaint.io/confirm-impact: "v1 devices=4 claims=0 pods=0 namespaces=0 of=ze5h4lpk3uhhnkki"\n',
-    )
-
-
 def test_a_slice_with_new_taints(run_preview: PreviewRunner) -> None:
     harmless = make_taint(key="a.example.com/b", effect="None")
     asked = pool_slice("node-0", [make_device("gpu-0", [HIT, harmless]), make_device("gpu-2", [HIT])])
@@ -143,13 +121,6 @@ ml/train-0   Job/train                  100   node-0/gpu-0   now         no tole
 web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2   tolerates   gpu.example.com/unhealthy:NoExecute op=Exists
 """,
     )
-
-
-def test_dump_without_claims_promises_nothing_about_pods(run_preview: PreviewRunner) -> None:
-    _, output = run_preview(rule(), dump=SLICES)
-    assert "  evicted   unknown: the dump has no ResourceClaims\n" in output
-    told = json.loads(run_preview(rule(), "-o", "json", dump=SLICES)[1])
-    assert (told["claimsKnown"], told["previews"][0]["summary"]["evicted"]) == (False, 0)
 
 
 # --- many ---------------------------------------------------------------------------------------
