@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from webhook.files import yaml_documents as yaml_documents_module
 from webhook.files.spots import Document, Position, Unreadable, descend
 from webhook.files.yaml_documents import (
@@ -215,34 +216,30 @@ def test_an_alias_stands_where_it_is_written_and_its_content_at_the_anchor(parse
     assert descend(document.spot, ("c", "k")).position == Position(2, 6)
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "problems"),
-    [
-        pytest.param(
+@table(
+    "text, value, problems",
+    {
+        "a key twice": (
             "a:\n  b: 1\n  c: 2\n  b: 3\n",
             {"a": {"b": 3, "c": 2}},
             [(("a", "b"), (4, 3), 'duplicate key "b", already on line 2; the last one counts')],
-            id="a key twice",
         ),
-        pytest.param(
+        "a key thrice, with the same value": (
             "- {a: 1, 'a': 1, a: 1}",
             [{"a": 1}],
             [((0, "a"), (1, column), _TWICE) for column in (10, 18)],
-            id="a key thrice, with the same value",
         ),
-        pytest.param(
+        "keys that become the same": (
             "yes: 1\ntrue: 2\n",
             {"true": 2},
             [(("true",), (2, 1), 'duplicate key "true", already on line 1; the last one counts')],
-            id="keys that become the same",
         ),
-        pytest.param(
+        "a merge after a key replaces it, as in Go": (
             "m: &m {a: 1}\no: {a: 2, <<: *m}\n",
             {"m": {"a": 1}, "o": {"a": 1}},
             [(("o", "a"), (2, 11), 'duplicate key "a": << replaces the value before it')],
-            id="a merge after a key replaces it, as in Go",
         ),
-    ],
+    },
 )
 def test_duplicate_keys_are_problems(text: str, value: Any, problems: list[Any], parser: Callable[[str], Any]) -> None:
     document = only(text, parser)

@@ -19,6 +19,7 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
+from tests.tables import table
 from tests.unit.commands.audit_runner import (
     AUTHOR_PLACE,
     BROKEN,
@@ -57,54 +58,43 @@ def marked(manifest: Any) -> Any:
     return manifest
 
 
-@pytest.mark.parametrize(
-    ("manifest", "told"),
-    [
-        pytest.param(claim(PLAIN), [], id="a claim that nobody minds"),
-        pytest.param(claim(BROKEN), [REFUSED_CLAIM], id="a claim of an unknown author"),
-        pytest.param(template(BROKEN, author=DANA), [REFUSED_TEMPLATE], id="a template of somebody who may not"),
-        pytest.param(template(BROKEN, author=OPS), [], id="a template of somebody who may"),
-        pytest.param(template(BROKEN), [UNKNOWN, REFUSED_TEMPLATE], id="a template of nobody knows whom"),
-        pytest.param(template(PLAIN), [UNKNOWN], id="a template whose claims will be told to have no author"),
-        pytest.param(template(), [], id="a template without tolerations needs no author"),
-        pytest.param(
-            generated(BROKEN, author=DANA), [("warning", "warned", CLAIM_PLACE)], id="a claim from such a template"
-        ),
-        pytest.param(generated(BROKEN, author=OPS), [], id="a claim from a template of somebody who may"),
-        pytest.param(
+@table(
+    "manifest, told",
+    {
+        "a claim that nobody minds": (claim(PLAIN), []),
+        "a claim of an unknown author": (claim(BROKEN), [REFUSED_CLAIM]),
+        "a template of somebody who may not": (template(BROKEN, author=DANA), [REFUSED_TEMPLATE]),
+        "a template of somebody who may": (template(BROKEN, author=OPS), []),
+        "a template of nobody knows whom": (template(BROKEN), [UNKNOWN, REFUSED_TEMPLATE]),
+        "a template whose claims will be told to have no author": (template(PLAIN), [UNKNOWN]),
+        "a template without tolerations needs no author": (template(), []),
+        "a claim from such a template": (generated(BROKEN, author=DANA), [("warning", "warned", CLAIM_PLACE)]),
+        "a claim from a template of somebody who may": (generated(BROKEN, author=OPS), []),
+        "a claim from a template of nobody knows whom": (
             generated(PLAIN),
             [("warning", "unknownAuthor", f"metadata.annotations[{REQUESTED_BY}]")],
-            id="a claim from a template of nobody knows whom",
         ),
-        pytest.param(
+        "an annotation on a claim made by hand proves nothing": (
             claim(BROKEN, annotations={REQUESTED_BY: annotation_of(OPS)}),
             [REFUSED_CLAIM],
-            id="an annotation on a claim made by hand proves nothing",
         ),
-        pytest.param(
+        "a claim that says of itself that it is for an extended resource": (
             claim(BROKEN, annotations={EXTENDED_RESOURCE: "true"}),
             [REFUSED_CLAIM],
-            id="a claim that says of itself that it is for an extended resource",
         ),
-        pytest.param(
-            marked(template(BROKEN, author=DANA)),
-            [REFUSED_TEMPLATE],
-            id="a template that says so",
-        ),
-        pytest.param(claim(BROKEN, deletionTimestamp=NOW_TEXT), [], id="a claim that is being deleted"),
-        pytest.param(
+        "a template that says so": (marked(template(BROKEN, author=DANA)), [REFUSED_TEMPLATE]),
+        "a claim that is being deleted": (claim(BROKEN, deletionTimestamp=NOW_TEXT), []),
+        "a documented rule": (
             claim(make_toleration(None, operator="Equal", value="x", effect="NoSchedule")),
             [("error", "refused", f"{CLAIM_PLACE}.operator"), REFUSED_CLAIM],
-            id="a documented rule",
         ),
-        pytest.param(
+        "what no server has": (
             make_claim(meta=make_meta("c", namespace="ml", labels=3), requests=[3]),
             [("error", "malformed", "spec.devices.requests[0]")],
-            id="what no server has",
         ),
-        pytest.param(make_rule(), [], id="another kind"),
-        pytest.param({"apiVersion": "resource.k8s.io/v9", "kind": "ResourceClaim", "metadata": {}}, [], id="a version"),
-    ],
+        "another kind": (make_rule(), []),
+        "a version": ({"apiVersion": "resource.k8s.io/v9", "kind": "ResourceClaim", "metadata": {}}, []),
+    },
 )
 def test_objects_are_judged_as_if_they_were_created(manifest: Any, told: Any, run_audit: AuditRunner) -> None:
     assert run_audit.told(manifest) == told
@@ -308,19 +298,16 @@ def test_without_a_policy_that_is_said(run_audit: AuditRunner) -> None:
     assert (code, "no policy: only documented rules are checked" in output) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("files", "told", "code"),
-    [
-        pytest.param(
+@table(
+    "files, told, code",
+    {
+        "policy": (
             {"dump": [claim()], "policy": {**HEADER, "rules": 3}},
             "policy.yaml:3:8: error: DeviceTaintPolicy: rules",
             1,
-            id="policy",
         ),
-        pytest.param(
-            {"dump": [POLICY, POLICY]}, "dump.yaml: error: contains 2 policies; choose one", 2, id="two policies"
-        ),
-    ],
+        "two policies": ({"dump": [POLICY, POLICY]}, "dump.yaml: error: contains 2 policies; choose one", 2),
+    },
 )
 def test_policies_that_cannot_be_used_are_told(files: Any, told: str, code: int, run_audit: AuditRunner) -> None:
     given, output = run_audit(**files)

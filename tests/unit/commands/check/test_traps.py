@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.builders import make_claim, make_toleration
+from tests.tables import table
 from tests.unit.commands.check_runner import RULE, CheckRunner
 from tests.unit.commands.shared.test_policy_files import AT, POLICY, config_map
 from webhook.commands.shared.main import main_of
@@ -122,23 +123,13 @@ def test_what_yaml_read_is_told_once_in_files(tmp_path: Path, form: Callable[[st
 # --- manifests and suites -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        pytest.param(
-            "effect: no", "Invalid value: false: must be a string; YAML reads an unquoted no as false", id="no"
-        ),
-        pytest.param(
-            "effect: NoSchedule\n    value: on",
-            f"Invalid value: true: {quoted('on', 'true')}",
-            id="on",
-        ),
-        pytest.param(
-            "effect: NoSchedule\n    value: 0x1F",
-            f"Invalid value: 31: {quoted('0x1F', '31')}",
-            id="a hexadecimal number",
-        ),
-    ],
+@table(
+    "line, said",
+    {
+        "no": ("effect: no", "Invalid value: false: must be a string; YAML reads an unquoted no as false"),
+        "on": ("effect: NoSchedule\n    value: on", f"Invalid value: true: {quoted('on', 'true')}"),
+        "a hexadecimal number": ("effect: NoSchedule\n    value: 0x1F", f"Invalid value: 31: {quoted('0x1F', '31')}"),
+    },
 )
 def test_manifest_is_refused_as_an_api_server_does_and_the_cause_is_said(
     line: str, said: str, run: CheckRunner
@@ -162,24 +153,17 @@ def suite_text(**fields: Any) -> str:
     return yaml.safe_dump(content)
 
 
-@pytest.mark.parametrize(
-    ("written", "instead", "field", "said"),
-    [
-        pytest.param(
-            "decision: allowed",
-            "decision: yes",
-            "cases[0].expect.decision",
-            quoted("yes", "true"),
-            id="an expectation",
-        ),
-        pytest.param(
+@table(
+    "written, instead, field, said",
+    {
+        "an expectation": ("decision: allowed", "decision: yes", "cases[0].expect.decision", quoted("yes", "true")),
+        "the policy": (
             "default: deny",
             "default: no",
             "policy.default",
             '"allow", "deny"; YAML reads an unquoted no as false',
-            id="the policy",
         ),
-    ],
+    },
 )
 def test_suite_is_refused_with_the_cause(
     written: str, instead: str, field: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ from tests.builders import (
     make_slice,
     make_toleration,
 )
+from tests.tables import table
 from tests.unit.commands.check_runner import CheckRunner, findings
 
 CLAIM = """\
@@ -123,29 +124,26 @@ def _rule(
     }
 
 
-@pytest.mark.parametrize(
-    ("rule", "policy", "errors"),
-    [
-        pytest.param(_rule(deviceSelector={}), "", ["spec.deviceSelector"], id="empty"),
-        pytest.param(_rule("NoSchedule", deviceSelector={}), "", ["spec.deviceSelector"], id="empty, NoSchedule"),
-        pytest.param(_rule(deviceSelector=None), "", ["spec.deviceSelector"], id="missing"),
-        pytest.param(_rule("None", deviceSelector={}), "", [], id="that does nothing"),
-        pytest.param(_rule("NoSchedule", {"devicetaint.io/evict": "true"}, PAST), "", [], id="past, and renewed"),
-        pytest.param(_rule(added=PAST), "", ["spec.deviceSelector"], id="past"),
-        pytest.param(_rule("NoSchedule", added=PAST), "", [], id="past, and evicts no pod"),
-        pytest.param(_rule(), "", [], id="of which the cluster knows more"),
-        pytest.param(
+@table(
+    "rule, policy, errors",
+    {
+        "empty": (_rule(deviceSelector={}), "", ["spec.deviceSelector"]),
+        "empty, NoSchedule": (_rule("NoSchedule", deviceSelector={}), "", ["spec.deviceSelector"]),
+        "missing": (_rule(deviceSelector=None), "", ["spec.deviceSelector"]),
+        "that does nothing": (_rule("None", deviceSelector={}), "", []),
+        "past, and renewed": (_rule("NoSchedule", {"devicetaint.io/evict": "true"}, PAST), "", []),
+        "past": (_rule(added=PAST), "", ["spec.deviceSelector"]),
+        "past, and evicts no pod": (_rule("NoSchedule", added=PAST), "", []),
+        "of which the cluster knows more": (_rule(), "", []),
+        "expired": (
             _rule(annotations={"devicetaint.io/expires-at": PAST}),
             "",
             ["metadata.annotations[devicetaint.io/expires-at]"],
-            id="expired",
         ),
-        pytest.param(_rule(deviceSelector={}), "mode: warn", [], id="empty, and the policy warns"),
-        pytest.param(_rule(deviceSelector={}), "mode: off", [], id="empty, and the policy is off"),
-        pytest.param(
-            _rule(deviceSelector={}), "impact: {breakGlassGroups: [ops]}", [], id="empty, by a member of break-glass"
-        ),
-    ],
+        "empty, and the policy warns": (_rule(deviceSelector={}), "mode: warn", []),
+        "empty, and the policy is off": (_rule(deviceSelector={}), "mode: off", []),
+        "empty, by a member of break-glass": (_rule(deviceSelector={}), "impact: {breakGlassGroups: [ops]}", []),
+    },
 )
 def test_what_the_webhook_refuses_whatever_a_cluster_holds_is_an_error(
     run: CheckRunner, rule: dict[str, Any], policy: str, errors: list[str]

@@ -20,6 +20,7 @@ from tests.builders import (
     make_rule,
     make_taint,
 )
+from tests.tables import table
 from tests.unit.commands.api_server import ApiServer, bare, cluster_of, serving
 from tests.unit.commands.preview_runner import (
     CLUSTER,
@@ -320,27 +321,24 @@ def test_the_policy_is_not_asked_for_if_one_is_given(live: PreviewRunner) -> Non
     assert [each for each in live.server.asked if "configmaps" in each and "autoscaler" not in each] == []
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(
+@table(
+    "change, message",
+    {
+        "claims cannot be listed": (
             lambda tables: tables.collections.pop(f"{GROUP}/v1/resourceclaims"),
             f"GET {GROUP}/v1/resourceclaims: 404",
-            id="claims cannot be listed",
         ),
-        pytest.param(
+        "no DRA": (
             lambda tables: tables.objects.pop(f"{GROUP}/v1"),
             "resourceslices.resource.k8s.io is not served in v1, v1beta2, v1beta1",
-            id="no DRA",
         ),
-        pytest.param(
+        "an object that nobody understands": (
             lambda tables: tables.collections[f"{GROUP}/v1/resourceclaims"].append(
                 {"metadata": {"namespace": "ml", "name": "odd"}, "status": 3}
             ),
             f"GET {GROUP}/v1/resourceclaims: ml/odd cannot be read: status: Invalid value: 3",
-            id="an object that nobody understands",
         ),
-    ],
+    },
 )
 def test_a_cluster_that_cannot_be_asked_gives_two(change: Any, message: str, live: PreviewRunner) -> None:
     change(live.server)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.builders import DRIVER, make_device, make_meta, make_patch, make_pod, make_slice, make_taint
+from tests.tables import table
 from tests.unit.commands.api_server import ApiServer, bare, cluster_of, serving
 from tests.unit.commands.impact_suites import CLASS
 from tests.unit.commands.preview_runner import pool_slice, rule, used
@@ -51,36 +52,31 @@ def lines(run_preview: PreviewRunner, asked: Any, dump: Any) -> list[str]:
     return [line.removeprefix("places ") for line in found[starts[0] : end]]
 
 
-@pytest.mark.parametrize(
-    ("asked", "dump", "said"),
-    [
-        pytest.param(ON_ONE, ROOMY, [], id="all find one, and nothing is said"),
-        pytest.param(
-            ON_ONE, TIGHT, [f"3 of 4 pods find no other device: 3 need {DRIVER}, 0 free"], id="some find none"
-        ),
-        pytest.param(
+@table(
+    "asked, dump, said",
+    {
+        "all find one, and nothing is said": (ON_ONE, ROOMY, []),
+        "some find none": (ON_ONE, TIGHT, [f"3 of 4 pods find no other device: 3 need {DRIVER}, 0 free"]),
+        "a dump without classes": (
             ON_ONE,
             ROOMY[1:],
             ["it is not known whether 4 pods would find other devices: DeviceClasses are not known"],
-            id="a dump without classes",
         ),
-        pytest.param(rule("NoSchedule", selector={"driver": DRIVER}), ROOMY, [], id="no pod is evicted"),
-        pytest.param(
+        "no pod is evicted": (rule("NoSchedule", selector={"driver": DRIVER}), ROOMY, []),
+        "claims alone say it as well": (
             ON_ONE,
             [each for each in TIGHT if each["kind"] != "Pod"],
             [f"3 of 4 pods find no other device: 3 need {DRIVER}, 0 free"],
-            id="claims alone say it as well",
         ),
-        pytest.param(
+        "some can never come back": (
             ON_ALL,
             ROOMY,
             [
                 f"4 of 4 pods find no other device: 4 need {DRIVER}, 0 free",
                 "4 pods can never come back while the taint stands: ml/train-0, ml/train-1, ml/train-2 and 1 more",
             ],
-            id="some can never come back",
         ),
-    ],
+    },
 )
 def test_text_says_who_finds_no_other_device(
     asked: Any, dump: Any, said: list[str], run_preview: PreviewRunner

@@ -21,6 +21,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.tables import table
 from tests.unit.commands.impact_suites import DANA, case
 from tests.unit.commands.runner import Runner
 from webhook.commands.shared.main import main_of
@@ -283,45 +284,37 @@ def test_cases_can_be_chosen(run: SuiteRunner) -> None:
 # --- what cannot be run -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        pytest.param(
+@table(
+    "content, told",
+    {
+        "a field that is none": (
             make_suite(case(claim(), "allowed", tyme=3)),
             "s.yaml:34:9: error: cases[0].tyme: Forbidden: unknown field",
-            id="a field that is none",
         ),
-        pytest.param("a: [\n", "s.yaml:2:1: error: not YAML", id="not YAML"),
-        pytest.param("a: b", "s.yaml: error: contains no DeviceTaintPolicyTest", id="no suite"),
-        pytest.param(
-            make_suite(case(claim(), "allowed"), policy="gone.yaml"), "gone.yaml: error: cannot be read", id="no policy"
-        ),
-        pytest.param(
+        "not YAML": ("a: [\n", "s.yaml:2:1: error: not YAML"),
+        "no suite": ("a: b", "s.yaml: error: contains no DeviceTaintPolicyTest"),
+        "no policy": (make_suite(case(claim(), "allowed"), policy="gone.yaml"), "gone.yaml: error: cannot be read"),
+        "a policy with faults": (
             make_suite(case(claim(), "allowed"), policy={"kind": "DeviceTaintPolicy"}),
             "s.yaml:6:3: error: policy.apiVersion: Required value",
-            id="a policy with faults",
         ),
-        pytest.param(
+        "an object of another kind": (
             make_suite(case({"apiVersion": "v1", "kind": "Pod"}, "allowed")),
             "s.yaml:16:3: error: cases[0]: the webhook does not review v1 Pod",
-            id="an object of another kind",
         ),
-        pytest.param(
+        "an author of a template": (
             make_suite(case(make_template(), "allowed", author=DANA)),
             "s.yaml:16:3: error: cases[0]: author is for claims that are made from a template",
-            id="an author of a template",
         ),
-        pytest.param(
+        "a file that is not there": (
             make_suite(case(None, "allowed", file="gone.yaml")),
             "s.yaml:16:3: error: cases[0]: gone.yaml: cannot be read",
-            id="a file that is not there",
         ),
-        pytest.param(
+        "a file with two objects": (
             make_suite(case(None, "allowed", file="policies.yaml")),
             "s.yaml:16:3: error: cases[0]: policies.yaml: must contain one object, but contains 2",
-            id="a file with two objects",
         ),
-    ],
+    },
 )
 def test_what_cannot_be_run_gives_two(content: Any, told: str, run: SuiteRunner, tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text(f"{POLICY}---\n{POLICY}")

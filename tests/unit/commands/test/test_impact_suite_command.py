@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.builders import DRIVER, NOW, NOW_TEXT, make_claim, make_device, make_pod, make_rule, make_slice, make_taint
+from tests.tables import table
 from tests.unit.commands.impact_suites import (
     CLASS,
     CLUSTER,
@@ -195,20 +196,18 @@ def test_what_comes_as_expected_passes(given: Any, told: Cases) -> None:
     assert found["mismatches"] == [], found["messages"]
 
 
-@pytest.mark.parametrize(
-    ("one", "mismatches"),
-    [
-        pytest.param(
+@table(
+    "one, mismatches",
+    {
+        "figures and reasons": (
             case(on(0), "denied", impact={"devices": 3, "pods": 1}, reasons=["limit:pods"]),
             [("decision", "denied", "allowed"), ("impact.devices", "3", "2"), ("reasons", "[limit:pods]", "[]")],
-            id="figures and reasons",
         ),
-        pytest.param(
+        "what is not measured": (
             case(stored(on(0, time=NOW_TEXT)), "allowed", oldObject=stored(on(0, time=NOW_TEXT)), impact={"pods": 1}),
             [("impact.pods", "1", "not measured")],
-            id="what is not measured",
         ),
-        pytest.param(
+        "a rule before that is refused": (
             case(on(0), "allowed", before=[before(60, everywhere(), DANA)]),
             [
                 (
@@ -217,14 +216,12 @@ def test_what_comes_as_expected_passes(given: Any, told: Cases) -> None:
                     "denied [spec.deviceSelector: Forbidden: hits 8 devices, 4 pods in 1 namespace: the limit is 2",
                 )
             ],
-            id="a rule before that is refused",
         ),
-        pytest.param(
+        "a rule before with a field that is none": (
             case(on(0), "allowed", before=[before(60, {**on(1), "spek": {}})]),
             [("before[0]", "allowed", "denied [spek: Forbidden: unknown field")],
-            id="a rule before with a field that is none",
         ),
-    ],
+    },
 )
 def test_what_comes_otherwise_fails(one: Any, mismatches: Any, told: Cases) -> None:
     (found,) = told(one)
@@ -350,7 +347,10 @@ WRONG = {
         {"cases": [case(on(0), "allowed", before=[before(9, on(1)), before(3, on(1))])]},
         r"s.yaml:\d+:\d+: error: cases\[0\].before\[1\].object: DeviceTaintRule rule-1 already exists",
     ),
-    "no time": ({"defaults": None}, r"s.yaml:\d+:\d+: error: cases\[0\].time: Required value: must be given here or"),
+    "a class with a field of a wrong type": (
+        {"inventory": {"objects": [{**CLASS, "spec": {"selectors": "all"}}, *CLUSTER]}},
+        r"s.yaml:\d+:\d+: error: inventory.objects\[0\].spec.selectors: Invalid value",
+    ),
 }
 
 
@@ -378,13 +378,6 @@ def test_what_refuses_is_called_forbidden(run: Callable[..., Any]) -> None:
     assert "message: spec.deviceSelector: Forbidden: hits 8 devices" in output
 
 
-def test_class_with_a_field_of_a_wrong_type_is_a_fault_of_the_suite(run: Callable[..., Any]) -> None:
-    wrong = {**CLASS, "spec": {"selectors": "all"}}
-    code, output = run(cases=[case(on(0), "allowed")], inventory={"objects": [wrong, *CLUSTER]})
-    assert code == 2
-    assert "inventory.objects[0].spec.selectors" in output
-
-
 def test_pending_pods_are_counted_by_classes_in_files_too(told: Cases, tmp_path: Path) -> None:
     (tmp_path / "dump.yaml").write_text(yaml.safe_dump_all([CLASS, *CLUSTER]))
     given = {"policy": policy(limits=[{"pendingPods": 0}]), "inventory": {"files": ["dump.yaml"]}}
@@ -399,16 +392,14 @@ LIMITS = [SOFT, {"pods": 2}]
 ALWAYS = [{**SOFT, "soften": "always"}, {"pods": 2}]
 
 
-@pytest.mark.parametrize(
-    ("asked", "limits"),
-    [
-        pytest.param(case(everywhere(), "warned", OPERATOR, softened=True, reasons=["limit:pods"]), LIMITS, id="over"),
-        pytest.param(case(on(0), "allowed", OPERATOR, softened=False, reasons=[]), LIMITS, id="within"),
-        pytest.param(
-            case(on(0), "warned", OPERATOR, softened=True, reasons=[], message="every such rule"), ALWAYS, id="always"
-        ),
-        pytest.param(case(everywhere(), "denied", DANA, softened=False), ALWAYS, id="others"),
-        pytest.param(
+@table(
+    "asked, limits",
+    {
+        "over": (case(everywhere(), "warned", OPERATOR, softened=True, reasons=["limit:pods"]), LIMITS),
+        "within": (case(on(0), "allowed", OPERATOR, softened=False, reasons=[]), LIMITS),
+        "always": (case(on(0), "warned", OPERATOR, softened=True, reasons=[], message="every such rule"), ALWAYS),
+        "others": (case(everywhere(), "denied", DANA, softened=False), ALWAYS),
+        "with others": (
             case(
                 on(2),
                 "warned",
@@ -418,9 +409,8 @@ ALWAYS = [{**SOFT, "soften": "always"}, {"pods": 2}]
                 before=[before(20, on(0)), before(10, on(1))],
             ),
             LIMITS,
-            id="with others",
         ),
-    ],
+    },
 )
 def test_suite_says_what_is_softened(asked: Any, limits: Any, told: Cases) -> None:
     (found,) = told(asked, policy=policy(limits=limits))
