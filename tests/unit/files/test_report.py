@@ -13,7 +13,6 @@ from webhook.files.report import (
     Row,
     as_text,
     as_values,
-    summary,
     table,
 )
 from webhook.files.spots import Position
@@ -64,38 +63,9 @@ def test_text_has_a_line_per_entry_by_position_and_a_summary() -> None:
     )
 
 
-def test_text_names_code_and_rule() -> None:
-    report = make_report(make_row(make_entry(code="DT001", rule="no-wildcards")))
-    assert as_text(report).splitlines()[0].endswith("Required value [DT001] (rule no-wildcards)")
-
-
 def test_color_marks_place_and_level_only() -> None:
     line = as_text(make_report(make_row(make_entry())), color=True).splitlines()[0]
     assert line == "\x1b[1ma.yaml:3:5:\x1b[0m \x1b[1;31merror:\x1b[0m spec.taint.effect: Required value"
-
-
-@pytest.mark.parametrize(
-    ("report", "text"),
-    [
-        (Report(), "0 files, 0 objects: 0 errors, 0 warnings"),
-        (make_report(make_row()), "1 file, 1 object: 0 errors, 0 warnings"),
-        (make_report(make_row(make_entry(), make_entry())), "1 file, 1 object: 2 errors, 0 warnings"),
-    ],
-)
-def test_summary_counts(report: Report, text: str) -> None:
-    assert summary(report) == text
-
-
-@pytest.mark.parametrize(
-    ("report", "code"),
-    [
-        (make_report(make_row(make_entry(Level.WARNING), make_entry(Level.INFO))), 0),
-        (make_report(make_row(make_entry())), 1),
-        (FULL, 2),
-    ],
-)
-def test_exit_code_tells_findings_from_unreadable_input(report: Report, code: int) -> None:
-    assert report.exit_code == code
 
 
 def test_values_count_and_have_an_entry_for_each_finding_and_object() -> None:

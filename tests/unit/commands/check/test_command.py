@@ -94,11 +94,6 @@ def test_valid_manifests_pass(manifest: Any, run: CheckRunner) -> None:
     assert (code, findings(output)) == (0, [])
 
 
-def test_help_gives_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main_of(check, ["--help"]) == 0
-    assert "Exit codes: 0 fine" in capsys.readouterr().out
-
-
 # --- robustness and start -----------------------------------------------------------------------
 
 NASTY = st.recursive(

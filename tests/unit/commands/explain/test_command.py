@@ -214,11 +214,3 @@ def test_check_with_verbose_tells_the_same_of_each_rule(run: CheckRunner) -> Non
     ) in output
     assert f"{place}matches, refuses and decides: exception lab does not apply: " in output
     assert "does not match" not in run(*WHO, policy=POLICY, c=claim())[1]
-
-
-def test_text_of_check_names_the_object_where_the_line_alone_does_not(run: CheckRunner) -> None:
-    wrong = [make_rule(meta=make_meta(name), taint=make_taint(effect="x")) for name in ("one", "two")]
-    _, several = run(rules=wrong)
-    assert "error: DeviceTaintRule one: spec.taint.effect" in several
-    assert "error: DeviceTaintRule two: spec.taint.effect" in several
-    assert "error: spec.taint.effect" in run(rule=wrong[0])[1]

@@ -252,28 +252,6 @@ def test_spans_are_short(seconds: float, text: str) -> None:
 # --- for programs -------------------------------------------------------------------------------
 
 
-def test_json_has_what_is_reported_and_what_is_computed(run_status: StatusRunner) -> None:
-    firmware, idle, driver = run_status.values()["taints"]
-    computed, reported = firmware["computed"], firmware["reported"]
-    states = {"notDue": 1, "due": 2, "held": 1, "blocked": 1, "limited": 1, "terminating": 1}
-    assert {state: count for state, count in computed["pods"].items() if count} == states
-    assert (computed["pending"], computed["nextDue"], computed["total"]) == (6, "2026-06-01T12:55:00Z", 8)
-    assert (reported["evicted"], [each["message"] for each in reported["conditions"]][1]) == (2, "2")
-    assert [(each["kind"], each["name"], each["reported"] is None) for each in (idle, driver)] == [
-        ("DeviceTaintRule", "idle", False),
-        ("Driver", DRIVER, True),
-    ]
-
-
-def test_json_of_a_pod_says_who_makes_it_wait(run_status: StatusRunner) -> None:
-    pods = {each["name"]: each for each in run_status.values("--pods")["pods"]}
-    waits_for = pods["db-0"]["waitsFor"]
-    assert waits_for.pop("message").startswith("perOwnerUnavailable: 1, and 1 of ")
-    limit = {"kind": "perOwnerUnavailable", "name": "StatefulSet/db", "limit": 1, "count": 1, "pods": ["ml/db-1"]}
-    assert (len(pods), waits_for) == (8, limit)
-    assert (pods["broken"]["rules"], pods["broken"]["drivers"]) == ([], [DRIVER])
-
-
 def test_json_has_whole_seconds_whatever_the_policy_adds(run_status: StatusRunner) -> None:
     policy = {**HEADER, "eviction": [{"grace": "500ms"}]}
     found = run_status.values("--pods", policy=policy)

@@ -186,14 +186,6 @@ def test_device_that_only_an_allocation_has_can_be_tainted(verb: VerbRunner) -> 
     assert verb("taint", "gpu.example.com/gone/gpu-8", SPEC)[0] == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["node/node-1"], ["nodes", "node-1"], ["--node=no/node-1"], ["Node/node-1", "gpu.example.com"]],
-)
-def test_node_is_named_as_kubectl_does(words: list[str], verb: VerbRunner) -> None:
-    assert verb.output("taint", *words, SPEC).startswith("gpu.example.com/node-1 tainted by ")
-
-
 # --- a taint that is there already --------------------------------------------------------------
 
 
