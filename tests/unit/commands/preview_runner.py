@@ -117,3 +117,8 @@ class PreviewRunner(Runner):
         assert code == 0, output
         (only,) = json.loads(output)["previews"]
         return only
+
+
+def squeezed(output: str) -> list[str]:
+    """The lines, without the padding of columns."""
+    return [" ".join(line.split()) for line in output.splitlines()]

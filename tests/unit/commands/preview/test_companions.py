@@ -15,6 +15,7 @@ from tests.unit.commands.preview_runner import (
     PreviewRunner,
     pool_slice,
     rule,
+    squeezed,
     used,
 )
 
@@ -53,11 +54,6 @@ def outcomes(told: Any) -> dict[str, tuple[str, str, int | None]]:
     return {each["name"]: (each["outcome"], each["reason"], each["dueSeconds"]) for each in told["pods"]}
 
 
-def lines(output: str) -> list[str]:
-    """Without the padding of the columns."""
-    return [" ".join(line.split()) for line in output.splitlines()]
-
-
 HIT = {"hit": ("Evicted", "NotTolerated", 0)}
 ALONG = {"beside": ("Evicted", "WithPodGroup", 0)}
 
@@ -71,7 +67,7 @@ def test_pods_of_a_group_of_mode_all_go_along(run_preview: PreviewRunner) -> Non
     assert [(each["name"], each["evicted"], each["pods"]) for each in told["gangs"]] == [("ring", 2, 2)]
     (along,) = [each for each in told["pods"] if each["name"] == "beside"]
     assert (along["devices"], along["claims"], along["taint"]["effect"]) == ([], [], "NoExecute")
-    shown = lines(run_preview(asks(), dump=crew())[1])
+    shown = squeezed(run_preview(asks(), dump=crew())[1])
     assert "along 1 pod of these only with the rest of their PodGroup" in shown
     assert "ml/beside PodGroup/ring 0 now with PodGroup ring" in shown
     assert "evicted 2 pods" in shown
@@ -160,7 +156,7 @@ def test_pods_whose_group_keeps_their_claims_are_left_alone(run_preview: Preview
     assert [(each["outcome"], each["reason"], each["dueSeconds"]) for each in told["podGroups"]] == [
         ("LeftAlone", "HeldByPodGroup", None)
     ]
-    shown = lines(run_preview(asks(), dump=crew(hit=reserved()))[1])
+    shown = squeezed(run_preview(asks(), dump=crew(hit=reserved()))[1])
     assert "evicted no pods" in shown
     assert "left alone 1 pod by our worker" in shown
     assert "ml/hit PodGroup/ring 0 node-0/gpu-0 left alone PodGroup ring keeps its claims reserved" in shown
@@ -222,7 +218,7 @@ def test_pods_that_the_worker_skips_are_left_alone(run_preview: PreviewRunner) -
         "mirror": ("LeftAlone", "MirrorPod", None),
     }
     assert [each["name"] for each in told["pods"]] == ["unknown", "daemon", "mirror"], "who is evicted comes first"
-    shown = lines(run_preview(asks(), dump=dump)[1])
+    shown = squeezed(run_preview(asks(), dump=dump)[1])
     assert "ml/daemon DaemonSet/d 0 node-0/gpu-1 left alone pods of DaemonSets are skipped" in shown
     assert "ml/mirror - 0 node-0/gpu-0 left alone mirror pods cannot be evicted" in shown
     in_tree = outcomes(run_preview.told(rule(selector=NODE), dump=dump))
@@ -245,7 +241,7 @@ def ranks(count: int, *, labels: Any = None, hit: int = 4, **fields: Any) -> lis
 
 
 def gang_lines(output: str) -> list[str]:
-    return [line for line in lines(output) if line.startswith("gang")]
+    return [line for line in squeezed(output) if line.startswith("gang")]
 
 
 def test_gang_is_shown_with_all_of_its_pods(run_preview: PreviewRunner) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, KEY, NOW_TEXT, make_device, make_meta, make_patch, make_slice, make_taint
-from tests.unit.commands.preview_runner import CLUSTER, OUT_OF_TREE, PreviewRunner, used
+from tests.unit.commands.preview_runner import CLUSTER, OUT_OF_TREE, PreviewRunner, squeezed, used
 
 HIGH = 'device.attributes["gpu.example.com"].num > 0'
 EARLIER = "2026-01-01T00:00:00Z"
@@ -36,11 +36,6 @@ def told(run_preview: PreviewRunner, *patches: Any, dump: Any = POOL, code: int 
     assert found == code, output
     result: list[Any] = json.loads(output)["previews"]
     return result
-
-
-def squeezed(output: str) -> list[str]:
-    """The lines, with one blank where columns begin."""
-    return [" ".join(line.split()) for line in output.splitlines()]
 
 
 def changes(item: Any) -> dict[tuple[str, str], tuple[Any, Any]]:

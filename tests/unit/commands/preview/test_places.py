@@ -10,7 +10,7 @@ from tests.builders import DRIVER, make_device, make_meta, make_patch, make_pod,
 from tests.tables import table
 from tests.unit.commands.api_server import ApiServer, bare, cluster_of, serving
 from tests.unit.commands.impact_suites import CLASS
-from tests.unit.commands.preview_runner import pool_slice, rule, used
+from tests.unit.commands.preview_runner import pool_slice, rule, squeezed, used
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def lines(run_preview: PreviewRunner, asked: Any, dump: Any) -> list[str]:
     """What stands in the block of the figures about places."""
     code, output = run_preview(asked, dump=dump)
     assert code == 0, output
-    found = [" ".join(line.split()) for line in output.splitlines()]
+    found = squeezed(output)
     starts = [at for at, line in enumerate(found) if line.startswith("places")]
     if not starts:
         return []
