@@ -62,9 +62,12 @@ def test_b5_a_closed_input_is_unreadable(tmp_path: Path) -> None:
     assert shell("dtw check - <&-", tmp_path) == (2, "")
 
 
-def test_b5_a_pipe_that_nothing_reads_any_more_is_no_fault(tmp_path: Path) -> None:
-    (tmp_path / "rule.yaml").write_text(RULE)
-    assert shell("{ dtw check rule.yaml; echo $? >code; } | true; cat code >&2", tmp_path) == (0, "0\n")
+@pytest.mark.parametrize(
+    ("text", "code"), [(RULE, 0), ("---\n".join([RULE.replace("NoSchedule", "x")] * 2000), 1)], ids=["fine", "errors"]
+)
+def test_b5_a_pipe_that_nothing_reads_any_more_is_no_fault(text: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "rule.yaml").write_text(text)
+    assert shell("{ dtw check rule.yaml; echo $? >code; } | true; cat code >&2", tmp_path) == (0, f"{code}\n")
 
 
 def test_c3_a_pipe_that_is_named_is_read_to_its_end(tmp_path: Path) -> None:
