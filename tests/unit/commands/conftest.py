@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from tests.unit.commands.audit_runner import AuditRunner
 from tests.unit.commands.check_runner import CheckRunner
 from tests.unit.commands.preview_runner import PreviewRunner
 from tests.unit.commands.rule_server import RuleServer, VerbRunner
+from tests.unit.commands.runner import Ran
 from tests.unit.commands.status_runner import StatusRunner
+from webhook import cli
 
 
 @pytest.fixture
@@ -23,6 +26,17 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def ran(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    def once(*words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = cli.main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return once
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 import yaml
 
 from tests.unit.commands.api_server import ApiServer
+
+Ran = Callable[..., tuple[int, str, str]]
+"""Runs a command line: exit code, output and errors."""
 
 
 class Runner:

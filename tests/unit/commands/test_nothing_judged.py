@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.builders import make_pod
 from tests.unit.commands.audit_runner import HEADER, POLICY, AuditRunner, claim, template
 from tests.unit.commands.check_runner import RULE, CheckRunner
 from tests.unit.commands.preview_runner import CLAIMS, PODS, SLICES, rule
-from webhook import cli
+from tests.unit.commands.runner import Ran
 
 SUITE: dict[str, Any] = {
     "apiVersion": "policy.devicetaint.io/v1alpha1",
@@ -22,15 +21,6 @@ SUITE: dict[str, Any] = {
     "policy": HEADER,
     "cases": [{"name": "one", "requester": {"username": "dana"}, "object": claim(), "expect": {"decision": "allowed"}}],
 }
-
-
-def ran(*words: str, capsys: pytest.CaptureFixture[str], stdin: bytes = b"") -> tuple[int, str, str]:
-    """Exit code, output and errors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = cli.main(words)
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 @pytest.fixture
@@ -66,16 +56,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=" ".join,
 )
-def test_b1_nothing_judged_is_two_and_zero_if_that_is_allowed(
-    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, error = ran(*words, capsys=capsys)
+def test_b1_nothing_judged_is_two_and_zero_if_that_is_allowed(words: list[str], folder: Path, ran: Ran) -> None:
+    code, _, error = ran(*words)
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith(f"device-taint-webhook {words[0]}: no")
     flag = "--skip-others" if " skipped; " in error and words[0] == "check" else "--allow-empty"
     assert error.endswith(f"; pass {flag} if that is expected\n")
-    assert ran(*words, flag, capsys=capsys)[::2] == (0, "")
-    assert ran(*words, "--allow-empty", capsys=capsys)[::2] == (0, "")
+    assert ran(*words, flag)[::2] == (0, "")
+    assert ran(*words, "--allow-empty")[::2] == (0, "")
     assert folder.is_dir()
 
 
@@ -91,8 +79,8 @@ def test_b1_nothing_judged_is_two_and_zero_if_that_is_allowed(
     ids=" ".join,
 )
 @pytest.mark.usefixtures("folder")
-def test_b1_one_object_is_enough(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert ran(*words, capsys=capsys)[::2] == (0, "")
+def test_b1_one_object_is_enough(words: list[str], ran: Ran) -> None:
+    assert ran(*words)[::2] == (0, "")
 
 
 def test_b1_audit_notes_what_a_dump_lacks(run_audit: AuditRunner) -> None:
@@ -145,20 +133,18 @@ def test_c5_faults_of_the_policy_are_told_all_the_same(run: CheckRunner) -> None
     ids=" ".join,
 )
 @pytest.mark.usefixtures("folder")
-def test_c5_standard_input_has_one_name(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, output, error = ran(*words, capsys=capsys, stdin=b"[")
+def test_c5_standard_input_has_one_name(words: list[str], ran: Ran) -> None:
+    code, output, error = ran(*words, stdin=b"[")
     assert code == 2
     assert "<stdin>:" in output + error
-    code, output, error = ran(*words, capsys=capsys, stdin=RULE.encode())
+    code, output, error = ran(*words, stdin=RULE.encode())
     assert "-:" not in f"{output} {error}".split()
 
 
 @pytest.mark.parametrize(("objects", "said"), [(1, "1 object was skipped"), (2, "2 objects were skipped")])
-def test_skipped_objects_are_counted_in_words_that_agree(
-    objects: int, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_skipped_objects_are_counted_in_words_that_agree(objects: int, said: str, folder: Path, ran: Ran) -> None:
     (folder / "pods.yaml").write_text("\n---\n".join(json.dumps(make_pod(f"pod-{each}")) for each in range(objects)))
-    _, _, error = ran("check", "pods.yaml", capsys=capsys)
+    _, _, error = ran("check", "pods.yaml")
     assert error == (
         f"device-taint-webhook check: nothing was checked, and {said}; pass --skip-others if that is expected\n"
     )
@@ -168,16 +154,14 @@ def test_skipped_objects_are_counted_in_words_that_agree(
 @pytest.mark.parametrize(
     "words", [["check", "pod.yaml"], ["audit", "--dump", "empty.yaml", "--policy", "policy.yaml"]], ids=" ".join
 )
-def test_sarif_of_a_run_that_checked_nothing_is_not_a_success(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sarif_of_a_run_that_checked_nothing_is_not_a_success(words: list[str], ran: Ran) -> None:
     """Code scanning reads the file, and not the exit code."""
-    code, output, errors = ran(*words, "-o", "sarif", capsys=capsys)
+    code, output, errors = ran(*words, "-o", "sarif")
     (invocation,) = json.loads(output)["runs"][0]["invocations"]
     assert (code, invocation["exitCode"], invocation["executionSuccessful"]) == (2, 2, False)
     texts = [each["message"]["text"] for each in invocation["toolExecutionNotifications"]]
     assert [text for text in texts if text in errors and "nothing was checked" in text]
-    allowed, output, _ = ran(*words, "-o", "sarif", "--allow-empty", capsys=capsys)
+    allowed, output, _ = ran(*words, "-o", "sarif", "--allow-empty")
     (invocation,) = json.loads(output)["runs"][0]["invocations"]
     assert (allowed, invocation["exitCode"], invocation["executionSuccessful"]) == (0, 0, True)
 
@@ -193,23 +177,19 @@ def test_sarif_of_a_run_that_checked_nothing_is_not_a_success(
     ],
 )
 def test_figures_that_a_dump_cannot_give_are_unknown(
-    dump: list[Any], devices: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, pods: bool
+    dump: list[Any], devices: str, tmp_path: Path, ran: Ran, *, pods: bool
 ) -> None:
     """M8, in `explain` and `status`."""
     file = tmp_path / "dump.yaml"
     file.write_text(yaml.safe_dump_all([rule(), *dump]))
     words = ["--dump", str(file)]
-    assert cli.main(["explain", "rule", "unhealthy-gpu", *words]) == 0
-    said = capsys.readouterr().out
-    assert devices in said
-    assert ("  ? pods" in said) is pods
-    assert cli.main(["status", *words]) == 0
-    row = capsys.readouterr().out.splitlines()[3]
-    assert devices.replace(" devices", "") in row
-    assert (" ? " in row) is pods
+    code, said, _ = ran("explain", "rule", "unhealthy-gpu", *words)
+    assert (code, devices in said, "  ? pods" in said) == (0, True, pods)
+    code, said, _ = ran("status", *words)
+    row = said.splitlines()[3]
+    assert (code, devices.replace(" devices", "") in row, " ? " in row) == (0, True, pods)
     for verb in (["explain", "rule", "unhealthy-gpu"], ["status"]):
-        cli.main([*verb, *words, "-o", "json"])
-        document = json.loads(capsys.readouterr().out)
+        document = json.loads(ran(*verb, *words, "-o", "json")[1])
         computed = (document["taints"][0] if verb == ["status"] else document)["computed"]
         unknown = ("? devices" in devices, "? allocated" in devices)
         assert (computed["devices"] is None, computed["allocated"] is None) == unknown

@@ -9,8 +9,7 @@ from typing import Final
 import pytest
 
 from tests.unit.commands.api_server import ApiServer, serving
-from webhook.commands import unregister
-from webhook.commands.shared.main import main_of
+from tests.unit.commands.runner import Ran
 
 _PREFIX: Final = "/apis/admissionregistration.k8s.io/v1/"
 BOTH: Final = tuple(f"{each}webhookconfigurations/device-taint-webhook" for each in ("validating", "mutating"))
@@ -30,40 +29,32 @@ def cluster(tmp_path: Path) -> list[str]:
 
 
 def test_without_yes_it_prints_what_it_would_delete_and_the_command(
-    tables: ApiServer, cluster: list[str], capsys: pytest.CaptureFixture[str]
+    tables: ApiServer, cluster: list[str], ran: Ran
 ) -> None:
-    assert main_of(unregister, cluster) == 1
-    printed = capsys.readouterr().out
-    assert all(f"  {name}\n" in printed for name in BOTH)
+    code, printed, _ = ran("unregister", *cluster)
+    assert (code, [name for name in BOTH if f"  {name}\n" not in printed], tables.sent) == (1, [], [])
     assert printed.endswith("to delete them: device-taint-webhook unregister --yes\n")
-    assert tables.sent == []
 
 
 def test_with_yes_it_sends_deletions_and_nothing_else_and_may_be_repeated(
-    tables: ApiServer, cluster: list[str], capsys: pytest.CaptureFixture[str]
+    tables: ApiServer, cluster: list[str], ran: Ran
 ) -> None:
     """The account of the chart's hook may do no more than delete these two."""
-    assert main_of(unregister, [*cluster, "--yes"]) == 0
-    assert "".join(f"  {name}\n" for name in BOTH) in capsys.readouterr().out
-    assert tables.objects == {}
+    code, printed, _ = ran("unregister", *cluster, "--yes")
+    assert (code, "".join(f"  {name}\n" for name in BOTH) in printed, tables.objects) == (0, True, {})
     assert [(method, target) for method, target, _ in tables.sent] == [("DELETE", f"{_PREFIX}{name}") for name in BOTH]
     assert len(tables.asked) == len(BOTH)
-    assert main_of(unregister, [*cluster, "--yes"]) == 0
-    assert capsys.readouterr().out == "nothing to delete: API servers do not call the webhook\n"
+    nothing = "nothing to delete: API servers do not call the webhook\n"
+    assert ran("unregister", *cluster, "--yes") == (0, nothing, "")
 
 
-def test_one_that_is_left_is_deleted(tables: ApiServer, cluster: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_is_left_is_deleted(tables: ApiServer, cluster: list[str], ran: Ran) -> None:
     del tables.objects[f"{_PREFIX}{BOTH[0]}"]
-    assert main_of(unregister, [*cluster, "--yes"]) == 0
-    assert tables.objects == {}
-    printed = capsys.readouterr().out
-    assert BOTH[1] in printed
-    assert BOTH[0] not in printed
+    code, printed, _ = ran("unregister", *cluster, "--yes")
+    assert (code, tables.objects, [name in printed for name in BOTH]) == (0, {}, [False, True])
 
 
-def test_refusal_of_the_api_server_is_an_error(
-    tables: ApiServer, cluster: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refusal_of_the_api_server_is_an_error(tables: ApiServer, cluster: list[str], ran: Ran) -> None:
     tables.objects[f"{_PREFIX}{BOTH[1]}"] = 403
-    assert main_of(unregister, [*cluster, "--yes"]) == 2
-    assert capsys.readouterr().err.startswith("device-taint-webhook unregister: ")
+    code, _, error = ran("unregister", *cluster, "--yes")
+    assert (code, error.startswith("device-taint-webhook unregister: ")) == (2, True)

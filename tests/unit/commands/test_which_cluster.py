@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.commands.preview_runner import rule
-from webhook import cli
+from tests.unit.commands.runner import Ran
 from webhook.commands.verbs import VERBS as VERBS_BY_NAME
 
 VERBS = (
@@ -47,37 +47,34 @@ def write_kubeconfig(path: Path, *contexts: str) -> None:
     path.write_text(json.dumps(content))
 
 
-def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(words) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1, said
-    return said.err
+def told(words: list[str], ran: Ran) -> str:
+    code, output, error = ran(*words)
+    assert (code, error.count("\n")) == (2, 1), (output, error)
+    return error
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_a3_the_cluster_of_the_variable_or_of_the_home_is_asked(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     write_kubeconfig(tmp_path / ".kube" / "config", "home")
-    assert "home.invalid:9: no such host" in told(words, capsys)
+    assert "home.invalid:9: no such host" in told(words, ran)
     write_kubeconfig(tmp_path / "mine", "variable", "other")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "mine"))
-    assert "variable.invalid:9: no such host" in told(words, capsys)
-    assert "other.invalid:9: no such host" in told([*words, "--context", "other"], capsys)
-    assert "other.invalid:9: no such host" in told(["--context=other", *words], capsys)
-    assert "other.invalid:9: no such host" in told(["--context", "other", *words], capsys)
-    assert 'there is no context "prod"; there are other, variable' in told([*words, "--context", "prod"], capsys)
+    assert "variable.invalid:9: no such host" in told(words, ran)
+    assert "other.invalid:9: no such host" in told([*words, "--context", "other"], ran)
+    assert "other.invalid:9: no such host" in told(["--context=other", *words], ran)
+    assert "other.invalid:9: no such host" in told(["--context", "other", *words], ran)
+    assert 'there is no context "prod"; there are other, variable' in told([*words, "--context", "prod"], ran)
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
-def test_a3_a_file_that_is_not_there_is_named(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a3_a_file_that_is_not_there_is_named(words: list[str], monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     name = f"device-taint-webhook {words[0]}"
-    assert told([*words, "--kubeconfig", "typo"], capsys) == f"{name}: typo: no such file\n"
-    assert "no cluster: there is no " in told(words, capsys)
+    assert told([*words, "--kubeconfig", "typo"], ran) == f"{name}: typo: no such file\n"
+    assert "no cluster: there is no " in told(words, ran)
     monkeypatch.setenv("KUBECONFIG", "typo")
-    assert "$KUBECONFIG names typo (not found)" in told(words, capsys)
+    assert "$KUBECONFIG names typo (not found)" in told(words, ran)
 
 
 @pytest.mark.parametrize("called", ["kubectl-dtaint", "kubectl-dtaint.exe"])
@@ -87,24 +84,24 @@ def test_a3_a_file_that_is_not_there_is_named(
     ids=lambda words: words[0],
 )
 def test_m9_the_plugin_calls_itself_as_kubectl_does_in_errors_and_usage(
-    called: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    called: str, words: list[str], monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     monkeypatch.setattr(sys, "argv", [f"/home/dana/.krew/bin/{called}"])
     name = f"kubectl dtaint {words[0]}"
-    assert cli.main(words) == 2
-    error = capsys.readouterr().err
-    assert name in error
+    code, _, error = ran(*words)
+    assert (code, name in error) == (2, True)
     assert "device-taint-webhook" not in error.replace("device-taint-webhook/", "")
-    assert cli.main([words[0], "--help"]) == 0
-    assert f"usage: {name} " in capsys.readouterr().out
+    code, output, _ = ran(words[0], "--help")
+    assert (code, f"usage: {name} " in output) == (0, True)
 
 
 @pytest.mark.parametrize("verb", VERBS_BY_NAME)
 def test_m9_the_examples_of_the_help_are_those_of_the_plugin(
-    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: str, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["/home/dana/.krew/bin/kubectl-dtaint"])
-    assert cli.main([verb, "--help"]) == 0
-    _, examples = capsys.readouterr().out.split("examples:\n")
+    code, output, _ = ran(verb, "--help")
+    assert code == 0
+    _, examples = output.split("examples:\n")
     assert f"kubectl dtaint {verb}" in examples.splitlines()[0]
     assert f"device-taint-webhook {verb}" not in examples

@@ -13,7 +13,7 @@ import yaml
 from tests.builders import make_claim, make_toleration
 from tests.unit.commands.audit_runner import HEADER, POLICY, claim
 from tests.unit.commands.check_runner import RULE, CheckRunner
-from webhook import cli
+from tests.unit.commands.runner import Ran
 from webhook.commands.shared.codes import as_code_prefixes, codes, left_out
 
 SUITE: dict[str, Any] = {
@@ -50,15 +50,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("verb", RUNS)
-def test_one_run_writes_a_report_for_each_tool_and_text_for_people(
-    verb: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_run_writes_a_report_for_each_tool_and_text_for_people(verb: str, folder: Path, ran: Ran) -> None:
     words = RUNS[verb]
-    assert cli.main(words) == 1
-    text = capsys.readouterr().out
+    code, text, _ = ran(*words)
     files = {name: folder / f"report.{name}" for name in ("json", "yaml", "junit", "github", "gitlab", "sarif", "text")}
-    assert cli.main([*words, *(f"-o{name}={file}" for name, file in files.items())]) == 1
-    assert capsys.readouterr() == (text, "")
+    assert code == 1
+    assert ran(*words, *(f"-o{name}={file}" for name, file in files.items())) == (1, text, "")
     written = {name: file.read_text() for name, file in files.items()}
     assert written["text"] == text
     assert json.loads(written["json"])["version"] == yaml.safe_load(written["yaml"])["version"] == 1
@@ -75,33 +72,31 @@ def test_one_run_writes_a_report_for_each_tool_and_text_for_people(
     )
 
 
-def test_preview_writes_several_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_writes_several_reports(folder: Path, ran: Ran) -> None:
     words = ["preview", "rule.yaml", "--dump", "dump.yaml", "-o", "json=p.json", "-o", "yaml=p.yaml"]
-    assert cli.main(words) == 2  # the dump has neither slices nor claims
-    assert "DeviceTaintRule gpu-7" in capsys.readouterr().out
+    code, text, _ = ran(*words)
+    assert (code, "DeviceTaintRule gpu-7" in text) == (2, True), "the dump has neither slices nor claims"
     assert json.loads((folder / "p.json").read_text())["version"] == 1
     assert yaml.safe_load((folder / "p.yaml").read_text())["version"] == 1
 
 
-def test_a_format_without_file_replaces_the_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "bad.yaml", "-o", "json", "-o", "junit=j.xml"]) == 1
-    assert json.loads(capsys.readouterr().out)["summary"]["errors"] == 1
-    assert cli.main(["check", "bad.yaml", "-o", "json=-"]) == 1
-    assert json.loads(capsys.readouterr().out)["summary"]["errors"] == 1
+def test_a_format_without_file_replaces_the_text(folder: Path, ran: Ran) -> None:
+    for words in (("-o", "json", "-o", "junit=j.xml"), ("-o", "json=-")):
+        code, text, _ = ran("check", "bad.yaml", *words)
+        assert (code, json.loads(text)["summary"]["errors"]) == (1, 1)
     assert not (folder / "-").exists()
 
 
-def test_files_have_no_colors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "bad.yaml", "--color", "always", "-o", "text=t.txt"]) == 1
-    assert ("\x1b[" in capsys.readouterr().out, "\x1b" in (folder / "t.txt").read_text()) == (True, False)
+def test_files_have_no_colors(folder: Path, ran: Ran) -> None:
+    code, text, _ = ran("check", "bad.yaml", "--color", "always", "-o", "text=t.txt")
+    assert (code, "\x1b[" in text, "\x1b" in (folder / "t.txt").read_text()) == (1, True, False)
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_report_that_cannot_be_written_is_two_and_the_others_are_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "rule.yaml", "-o", "json=nowhere/x.json"]) == 2
-    said = capsys.readouterr()
-    assert said.err == "device-taint-webhook: nowhere/x.json: cannot be written: No such file or directory\n"
-    assert "1 file, 1 object: 0 errors" in said.out
+def test_a_report_that_cannot_be_written_is_two_and_the_others_are_written(ran: Ran) -> None:
+    code, text, error = ran("check", "rule.yaml", "-o", "json=nowhere/x.json")
+    assert (code, "1 file, 1 object: 0 errors" in text) == (2, True)
+    assert error == "device-taint-webhook: nowhere/x.json: cannot be written: No such file or directory\n"
 
 
 # --- select, ignore -----------------------------------------------------------------------------
@@ -146,12 +141,12 @@ def test_warnings_are_reported_by_code_and_count_so(run: CheckRunner) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_errors_are_reported_whatever_is_selected() -> None:
-    assert cli.main(["check", "bad.yaml", "--select", "DT001"]) == 1
-    assert cli.main([*RUNS["audit"], "--ignore", "DT"]) == 1
+def test_errors_are_reported_whatever_is_selected(ran: Ran) -> None:
+    assert ran("check", "bad.yaml", "--select", "DT001")[0] == 1
+    assert ran(*RUNS["audit"], "--ignore", "DT")[0] == 1
 
 
-def test_audit_reports_advice_on_its_policy_by_code(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_reports_advice_on_its_policy_by_code(folder: Path, ran: Ran) -> None:
     past = {
         "name": "old",
         "rules": ["no-broken"],
@@ -160,7 +155,4 @@ def test_audit_reports_advice_on_its_policy_by_code(folder: Path, capsys: pytest
     }
     (folder / "old.yaml").write_text(json.dumps({**HEADER, "rules": POLICY["rules"], "exceptions": [past]}))
     words = ["audit", "--dump", "claim.yaml", "--policy", "old.yaml"]
-    cli.main(words)
-    assert "[DT107]" in capsys.readouterr().out
-    cli.main([*words, "--ignore", "DT107"])
-    assert "[DT107]" not in capsys.readouterr().out
+    assert ["[DT107]" in ran(*words, *flags)[1] for flags in ((), ("--ignore", "DT107"))] == [True, False]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.commands.check_runner import RULE
+from tests.unit.commands.runner import Ran
 from tests.unit.commands.shared.test_reports import SUITE
-from webhook import cli
 
 OTHERS: dict[str, str | bytes] = {
     "workflow.yaml": "on: push\n",
@@ -35,22 +35,18 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_file_of_another_kind_is_skipped_and_otherwise_the_error_names_the_flag(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["check", "--skip-others", name]) == 0
-    said = capsys.readouterr()
-    assert (said.out.count("\n"), said.err) == (1, "")
-    assert cli.main(["check", name]) == (1 if name in ("words.yaml", "number.json") else 2)
-    said = capsys.readouterr()
-    assert ("--skip-others" in said.out + said.err) is (name != "empty.yaml")
+def test_file_of_another_kind_is_skipped_and_otherwise_the_error_names_the_flag(name: str, ran: Ran) -> None:
+    code, output, error = ran("check", "--skip-others", name)
+    assert (code, output.count("\n"), error) == (0, 1, "")
+    code, output, error = ran("check", name)
+    assert code == (1 if name in ("words.yaml", "number.json") else 2)
+    assert ("--skip-others" in output + error) is (name != "empty.yaml")
 
 
-def test_all_of_them_beside_one_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "--skip-others", *OTHERS, "rule.yaml"]) == 0
-    output = capsys.readouterr().out
+def test_all_of_them_beside_one_of_ours(ran: Ran) -> None:
+    code, output, _ = ran("check", "--skip-others", *OTHERS, "rule.yaml")
+    assert (code, "4 not readable and without our API groups" in output) == (0, True)
     assert output.startswith("11 files, 1 object: 0 errors, 0 warnings; skipped: ")
-    assert "4 not readable and without our API groups" in output
 
 
 @pytest.mark.parametrize(
@@ -62,10 +58,10 @@ def test_all_of_them_beside_one_of_ours(capsys: pytest.CaptureFixture[str]) -> N
         pytest.param(RULE + "  x: {{ .Values.x }}\n y", 2, id="template of ours"),
     ],
 )
-def test_what_is_ours_is_not_skipped(text: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_ours_is_not_skipped(text: str, code: int, tmp_path: Path, ran: Ran) -> None:
     (tmp_path / "ours.yaml").write_text(text)
-    assert cli.main(["check", "--skip-others", "ours.yaml"]) == code
-    assert "--skip-others" not in capsys.readouterr().out
+    found, output, _ = ran("check", "--skip-others", "ours.yaml")
+    assert (found, "--skip-others" in output) == (code, False)
 
 
 OF_OURS = RULE + "  x: {{ .Values.x }}\n y"
@@ -84,38 +80,34 @@ OF_OURS = RULE + "  x: {{ .Values.x }}\n y"
     ],
 )
 def test_folder_with_a_file_that_cannot_be_read(
-    text: str, codes: tuple[int, int], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, codes: tuple[int, int], told: str, tmp_path: Path, ran: Ran
 ) -> None:
     """M9: a repository has Helm templates."""
     (tmp_path / "folder" / "chart").mkdir(parents=True)
     (tmp_path / "folder" / "chart" / "file.yaml").write_text(text)
     (tmp_path / "folder" / "rule.yaml").write_text(RULE)
-    assert cli.main(["check", "folder"]) == codes[0]
-    assert ("--skip-others skips templates" in capsys.readouterr().out) is (text == OF_OURS)
-    assert cli.main(["check", "--skip-others", "--warnings-as-errors", "folder"]) == codes[1]
-    said = capsys.readouterr().out
-    assert told in said
-    assert ("file.yaml" in said) is ("resource.k8s.io" in text)
-    assert cli.main(["audit", "--allow-empty", "--dump", "folder"]) == 2
+    code, said, _ = ran("check", "folder")
+    assert (code, "--skip-others skips templates" in said) == (codes[0], text == OF_OURS)
+    code, said, _ = ran("check", "--skip-others", "--warnings-as-errors", "folder")
+    assert (code, told in said, "file.yaml" in said) == (codes[1], True, "resource.k8s.io" in text)
+    assert ran("audit", "--allow-empty", "--dump", "folder")[0] == 2
 
 
 @pytest.mark.parametrize("name", ["folder", "folder/rule.yaml"])
-def test_folder_or_file_that_cannot_be_opened_is_an_error(name: str, tmp_path: Path) -> None:
+def test_folder_or_file_that_cannot_be_opened_is_an_error(name: str, tmp_path: Path, ran: Ran) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "rule.yaml").symlink_to("nowhere.yaml")
-    assert cli.main(["check", "--skip-others", name]) == 2
+    assert ran("check", "--skip-others", name)[0] == 2
 
 
-def test_file_that_is_not_there_is_not_skipped() -> None:
-    assert cli.main(["check", "--skip-others", "gone.yaml"]) == 2
-    assert cli.main(["test", "--skip-others", "gone.yaml"]) == 2
+def test_file_that_is_not_there_is_not_skipped(ran: Ran) -> None:
+    assert [ran(verb, "--skip-others", "gone.yaml")[0] for verb in ("check", "test")] == [2, 2]
 
 
-def test_file_without_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["test", "suite.yaml", "rule.yaml"]) == 2
-    assert (
-        "rule.yaml: error: contains no DeviceTaintPolicyTest; --skip-others skips such files" in capsys.readouterr().out
-    )
-    assert cli.main(["test", "--skip-others", "suite.yaml", "rule.yaml", "template.yaml"]) == 0
-    assert cli.main(["test", "--skip-others", *OTHERS]) == 0
-    assert cli.main(["test", "--skip-others", "suite.yaml", "--run", "zzz"]) == 2
+def test_file_without_a_suite(ran: Ran) -> None:
+    code, output, _ = ran("test", "suite.yaml", "rule.yaml")
+    text = "rule.yaml: error: contains no DeviceTaintPolicyTest; --skip-others skips such files"
+    assert (code, text in output) == (2, True)
+    assert ran("test", "--skip-others", "suite.yaml", "rule.yaml", "template.yaml")[0] == 0
+    assert ran("test", "--skip-others", *OTHERS)[0] == 0
+    assert ran("test", "--skip-others", "suite.yaml", "--run", "zzz")[0] == 2
