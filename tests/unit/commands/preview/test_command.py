@@ -79,6 +79,11 @@ def test_without_the_in_tree_controller_our_worker_evicts(run_preview: PreviewRu
     }
 
 
+def test_rule_without_selector_evicts_no_pod(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(rule(selector=None))
+    assert (told["selector"], told["summary"]["devices"], told["summary"]["evicted"]) == (None, 8, 0)
+
+
 def test_a_grace_that_is_over_is_over(run_preview: PreviewRunner) -> None:
     """An update that leaves timeAdded out keeps it (D-2), so does the preview."""
     stored = make_rule(
