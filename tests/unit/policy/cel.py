@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 import celpy
 from celpy.adapter import json_to_cel
 
 
-def evaluated(expression: str, **variables: Any) -> bool:
-    """Whether an expression of an export holds, by celpy."""
+@cache
+def _program(expression: str) -> celpy.Runner:
     limit = sys.getrecursionlimit()
     try:
         environment = celpy.Environment()
-        program = environment.program(environment.compile(expression))
-        return bool(program.evaluate({name: json_to_cel(value) for name, value in variables.items()}))
+        return environment.program(environment.compile(expression))
     finally:
         sys.setrecursionlimit(limit)  # celpy raises it
+
+
+def evaluated(expression: str, **variables: Any) -> bool:
+    """Whether an expression of an export holds, by celpy."""
+    return bool(_program(expression).evaluate({name: json_to_cel(value) for name, value in variables.items()}))

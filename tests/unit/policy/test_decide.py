@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -166,23 +165,6 @@ def test_exception_needs_to_know() -> None:
     assert on_toleration(judge, scope=SCOPE._replace(requester=None)) == ["denies deny"]
 
 
-@table(
-    "hours, expected",
-    {
-        "before it begins": (-1.001, "denies deny"),
-        "when it begins": (-1, "denies allow by excused"),
-        "before it ends": (0.999, "denies allow by excused"),
-        "when it ends": (1, "denies deny"),
-    },
-)
-def test_exception_holds_from_its_begin_until_before_its_end(hours: float, expected: str) -> None:
-    exception = excusing("denies", notBefore="2026-06-01T11:00:00Z", expiresAt="2026-06-01T13:00:00Z")
-    judge = judge_of(DENY, exceptions=[exception])
-    for _ in range(2):
-        assert on_toleration(judge, now=NOW + timedelta(hours=hours))[0] == expected
-        on_toleration(judge, now=NOW)
-
-
 @pytest.mark.parametrize(
     ("count", "expected"),
     [(4, "denies allow by excused"), (5, "denies deny"), (None, "denies deny")],
@@ -299,27 +281,11 @@ def test_rule_that_may_refuse_something(rules: list[Any], default: str, refusing
     assert scoped.refusing(Subject.REQUEST) is None
 
 
-def test_answer_is_not_remembered_for_those_to_whom_another_rule_or_exception_applies() -> None:
-    elsewhere = {"namespaces": {"names": ["other"]}}
-    for judge in (
-        judge_of(DENY, make_entry("more", "warn", elsewhere)),
-        judge_of(DENY, exceptions=[excusing("denies", match=elsewhere)]),
-    ):
-        on_toleration(judge)
-        assert judge.scoped(SCOPE._replace(namespace="other"), NOW).remembered(TARGET, XID) is None
-
-
 def test_namespace_whose_labels_changed_is_another() -> None:
     judge = judge_of(make_entry("no-ml", "deny", {"namespaces": {"labels": {"team": "ml"}}}))
     assert on_toleration(judge) == ["no-ml deny"]
     assert on_toleration(judge, scope=SCOPE._replace(facts=NamespaceFacts("train", {}))) == ["default allow"]
     assert on_toleration(judge) == ["no-ml deny"]
-
-
-def test_class_whose_drivers_changed_is_another() -> None:
-    judge = judge_of(make_entry("no-gpus", "deny", {"drivers": ["gpu.*"]}))
-    assert on_toleration(judge) == ["no-gpus deny"]
-    assert on_toleration(judge, target=TARGET._replace(drivers=frozenset({"nic"}))) == ["default allow"]
 
 
 def test_names_that_no_server_keeps_are_not_remembered() -> None:
@@ -342,17 +308,6 @@ def test_of_requesters_in_very_many_groups_only_the_last_is_remembered() -> None
     assert judge._era.scopes == {}
     assert judge._era.large is not None
     assert judge._era.large[0] == members[-1]
-
-
-def test_what_is_forgotten_changes_no_answer() -> None:
-    rules = [make_entry("ks", "warn", {"tolerations": {"keys": ["k*"]}})]
-    judge = judge_of(*rules, make_entry("some", "deny", {"tolerations": {"keys": ["k7", "x"]}}))
-    with patch.object(decide, "_REMEMBERED", 1500):
-        for _ in range(2):
-            for key in (*[f"k{number}" for number in range(2000)], "x", "k" * 5000):
-                expected = ["ks warn"] if key.startswith("k") else []
-                expected += ["some deny"] if key in {"k7", "x"} else ["default allow"]
-                assert on_toleration(judge, DeviceToleration(key, EXISTS)) == expected
 
 
 def test_memory_holds_as_much_as_it_may_and_no_more() -> None:

@@ -57,29 +57,6 @@ def test_pattern_is_compared_with_the_few_texts_that_may_match(pattern: str, mos
 
 
 @table(
-    "patterns, found",
-    {
-        "a name": (["group-29999-of-many"], True),
-        "a name that is not there": (["group-30000-of-many"], False),
-        "the beginning of one": (["group-29999-*"], True),
-        "the end of one": (["*-29999-of-many"], True),
-        "the beginning and the end of one": (["group-29999*many"], True),
-        "the beginning of all and the end of many": (["g*9-of-many"], True),
-        "the middle of one": (["*-29999-*"], True),
-        "the middle of one, but for a letter": (["*-2?999-*"], True),
-        "one of many patterns": (["ops", "*-admins", "*-7-*"], True),
-        "pieces in another place": (["many-*-group", "*-of-group", "of-many*"], False),
-        "pieces that all have, and more": (["group-*-of-many-*", "?group*"], False),
-        "everything": (["*"], True),
-    },
-)
-def test_name_is_found_among_very_many(patterns: list[str], *, found: bool) -> None:
-    """F7."""
-    assert TextSet(patterns).holds_any_of(CROWD.sorted_groups, unchecked) is found
-    assert TextSet(patterns).holds_any_of(Texts(()), unchecked) is False
-
-
-@table(
     "number, pattern, looks",
     {
         "64 that may match are compared one by one": (64, "a-*-z", 0),

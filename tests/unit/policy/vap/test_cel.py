@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +18,14 @@ from tests.properties.policies import (
     tolerations,
     value_patterns,
 )
+from tests.properties.strategies import FLAGS
 from tests.tables import table
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry
 from tests.unit.policy.vap.test_export import KEYS, exported, policies
 from webhook.api.meta import LabelRequirement
-from webhook.policy.match import TolerationMatcher
+from webhook.api.taints import DeviceTaint
+from webhook.policy.match import Matcher, NamespaceFacts, NamespaceMatcher, Placement, Target, TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TaintMatch, TolerationMatch
 from webhook.policy.vap.cel import taint_condition, texts, toleration_condition
 
@@ -30,50 +33,32 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
 
 
-def in_namespace(match: NamespaceMatch, name: str, labels: dict[str, str]) -> bool:
-    whole = toleration_condition(Match(namespaces=match), allowing=False, with_generated=False).whole
-    return evaluated(whole, request={"namespace": name}, variables={"labels": labels})
-
-
-def expressions(operator: str, *values: str) -> NamespaceMatch:
+def labelled(operator: str, *values: str) -> NamespaceMatch:
     return NamespaceMatch(expressions=(LabelRequirement("tier", operator, values),))
 
 
 @table(
-    "match, name, labels, holds",
+    "match",
     {
-        "a name": (NamespaceMatch(names=("ml-*", "web")), "ml-a", {}, True),
-        "the other name": (NamespaceMatch(names=("ml-*", "web")), "web", {}, True),
-        "no name": (NamespaceMatch(names=("ml-*", "web")), "xml-a", {}, False),
-        "a name but not the exception": (NamespaceMatch(("ml-*",), ("ml-prod",)), "ml-a", {}, True),
-        "the exception": (NamespaceMatch(("ml-*",), ("ml-prod",)), "ml-prod", {}, False),
-        "all but the exception": (NamespaceMatch(except_names=("ml-prod",)), "web", {}, True),
-        "a label": (NamespaceMatch(labels=(("tier", "a*"),)), "web", {"tier": "ab"}, True),
-        "another value": (NamespaceMatch(labels=(("tier", "a*"),)), "web", {"tier": "b"}, False),
-        "the label is not there": (NamespaceMatch(labels=(("tier", "*"),)), "web", {}, False),
-        "one label of two": (NamespaceMatch(labels=(("a", "1"), ("b", "2"))), "web", {"a": "1"}, False),
-        "In": (expressions("In", "a", "b"), "web", {"tier": "b"}, True),
-        "In, another": (expressions("In", "a", "b"), "web", {"tier": "c"}, False),
-        "In, none": (expressions("In", "a", "b"), "web", {}, False),
-        "NotIn": (expressions("NotIn", "a"), "web", {"tier": "a"}, False),
-        "NotIn, another": (expressions("NotIn", "a"), "web", {"tier": "b"}, True),
-        "NotIn, none": (expressions("NotIn", "a"), "web", {}, True),
-        "Exists": (expressions("Exists"), "web", {"tier": ""}, True),
-        "Exists, none": (expressions("Exists"), "web", {}, False),
-        "DoesNotExist": (expressions("DoesNotExist"), "web", {"tier": ""}, False),
-        "DoesNotExist, none": (expressions("DoesNotExist"), "web", {}, True),
-        "a name and a label but not the expression": (
-            NamespaceMatch(("web",), labels=(("a", "1"),), expressions=(LabelRequirement("b", "Exists"),)),
-            "web",
-            {"a": "1"},
-            False,
-        ),
+        "names": NamespaceMatch(names=("ml-*", "web")),
+        "names but for one": NamespaceMatch(("ml-*",), ("ml-prod",)),
+        "all but one": NamespaceMatch(except_names=("ml-prod",)),
+        "a label": NamespaceMatch(labels=(("tier", "a*"),)),
+        "a label of any value": NamespaceMatch(labels=(("tier", "*"),)),
+        "two labels": NamespaceMatch(labels=(("tier", "a"), ("b", "2"))),
+        "In": labelled("In", "a", "b"),
+        "NotIn": labelled("NotIn", "a"),
+        "Exists": labelled("Exists"),
+        "DoesNotExist": labelled("DoesNotExist"),
+        "all of it": NamespaceMatch(("web",), (), (("b", "2"),), (LabelRequirement("tier", "Exists"),)),
     },
 )
-def test_namespace_is_matched_in_cel_as_the_policy_says(
-    match: NamespaceMatch, name: str, labels: dict[str, str], *, holds: bool
-) -> None:
-    assert in_namespace(match, name, labels) is holds
+def test_namespace_is_matched_in_cel_as_by_the_webhook(match: NamespaceMatch) -> None:
+    whole = toleration_condition(Match(namespaces=match), allowing=False, with_generated=False).whole
+    of_labels: list[dict[str, str]] = [{}, {"tier": ""}, {"tier": "a"}, {"tier": "ab"}, {"tier": "c"}, {"b": "2"}]
+    for name, labels in product(("ml-a", "ml-prod", "web", "xml-a"), [*of_labels, {"tier": "a", "b": "2"}]):
+        expected = NamespaceMatcher(match).matches(name, NamespaceFacts(name, labels), allowing=False)
+        assert evaluated(whole, request={"namespace": name}, variables={"labels": labels}) is expected, (name, labels)
 
 
 REQUESTERS = RequesterMatch(users=("jane", "ops-*"), groups=("ml-*",), service_accounts=("ci/*",))
@@ -109,21 +94,20 @@ def test_requester_is_matched_in_cel_by_any_of_the_lists(
 
 
 @table(
-    "match, asked, holds",
+    "match",
     {
-        "the class": (Match(device_classes=("gpu-*",)), {"deviceClassName": "gpu-a"}, True),
-        "another class": (Match(device_classes=("gpu-*",)), {"deviceClassName": "nic"}, False),
-        "admin access": (Match(admin_access=True), {"adminAccess": True}, True),
-        "no admin access, where it should": (Match(admin_access=True), {"adminAccess": False}, False),
-        "none given, where it should": (Match(admin_access=True), {}, False),
-        "admin access, where it should not": (Match(admin_access=False), {"adminAccess": True}, False),
-        "none given, where it should not": (Match(admin_access=False), {}, True),
-        "one of the two": (Match(device_classes=("gpu",), admin_access=True), {"deviceClassName": "gpu"}, False),
+        "a class": Match(device_classes=("gpu-*",)),
+        "admin access": Match(admin_access=True),
+        "no admin access": Match(admin_access=False),
+        "both": Match(device_classes=("gpu-*",), admin_access=True),
     },
 )
-def test_request_is_matched_in_cel_as_the_policy_says(match: Match, asked: Any, *, holds: bool) -> None:
+def test_request_is_matched_in_cel_as_by_the_webhook(match: Match) -> None:
     whole = toleration_condition(match, allowing=False, with_generated=False).whole
-    assert evaluated(whole, asked=asked) is holds
+    for name, admin in product(("gpu-a", "nic"), (None, False, True)):
+        asked = {"deviceClassName": name} | ({} if admin is None else {"adminAccess": admin})
+        expected = Matcher(match, allowing=False).covers(Target(name, None, admin_access=bool(admin)), None)
+        assert evaluated(whole, asked=asked) is expected, asked
 
 
 @pytest.mark.parametrize(
@@ -211,23 +195,31 @@ def test_single_condition_on_tolerations_needs_no_brackets() -> None:
 
 @pytest.mark.parametrize("allowing", [False, True])
 @table(
-    "match, taint, holds",
+    "match",
     {
-        "the key": (TaintMatch(("a/*",)), {"key": "a/x"}, True),
-        "another key": (TaintMatch(("a/*",)), {"key": "b/x", "value": "v"}, False),
-        "the value": (TaintMatch((), ("v*",)), {"key": "a/x", "value": "v1"}, True),
-        "another value": (TaintMatch((), ("v*",)), {"key": "a/x", "value": "w"}, False),
-        "no value, where it needs one": (TaintMatch((), ("v*",)), {"key": "a/x"}, False),
-        "no value, which is an empty one": (TaintMatch((), ("v*", "")), {"key": "a/x"}, True),
-        "a value, where it has none": (TaintMatch((), ("",)), {"key": "a/x", "value": "v"}, False),
-        "one of the two": (TaintMatch(("a/*",), ("v",)), {"key": "a/x", "value": "w"}, False),
+        "anything": Match(),
+        "a key": Match(taints=TaintMatch(("a/*",))),
+        "a value": Match(taints=TaintMatch((), ("v*",))),
+        "a value or none": Match(taints=TaintMatch((), ("v*", ""))),
+        "no value": Match(taints=TaintMatch((), ("",))),
+        "a key and a value": Match(taints=TaintMatch(("a/*",), ("v*",))),
+        "rules that evict": Match(evict=True),
+        "rules that do not": Match(evict=False),
+        "a driver": Match(drivers=("gpu.*",)),
+        "a pool": Match(pools=("p",)),
+        "patterns of everything": Match(drivers=("*",), pools=("*",)),
     },
 )
-def test_taint_is_matched_in_cel_by_key_and_value(
-    match: TaintMatch, taint: Any, *, holds: bool, allowing: bool
-) -> None:
-    whole = taint_condition(Match(taints=match), allowing=allowing).whole
-    assert evaluated(whole, variables={"selector": {}, "evict": False}, object={"spec": {"taint": taint}}) is holds
+def test_taint_is_matched_in_cel_as_by_the_webhook(match: Match, *, allowing: bool) -> None:
+    """Effects: tests/properties/test_taint_rules.py."""
+    whole, matcher = taint_condition(match, allowing=allowing).whole, Matcher(match, allowing=allowing)
+    for key, value, driver, pool, evict in product("ab", ("", "v1", "w"), (None, "gpu.x", "nic"), (None, "p"), FLAGS):
+        taint = {"key": f"{key}/x"} | ({"value": value} if value else {})
+        selector = {name: text for name, text in (("driver", driver), ("pool", pool)) if text}
+        expected = matcher.covers_taint(Placement(driver, pool, evict=evict), DeviceTaint(f"{key}/x", value))
+        variables = {"selector": selector, "evict": evict}
+        found = evaluated(whole, variables=variables, object={"spec": {"taint": taint}})
+        assert found is expected, (taint, variables)
 
 
 def test_value_of_a_taint_is_not_looked_at_where_any_will_do() -> None:

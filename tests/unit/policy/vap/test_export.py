@@ -13,8 +13,8 @@ import pytest
 from tests.tables import table
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
-from webhook.policy.model import Match, Policy, TaintMatch
-from webhook.policy.vap.cel import all_of, any_of, not_, taint_condition, time_condition, toleration_condition
+from webhook.policy.model import Policy
+from webhook.policy.vap.cel import all_of, any_of, not_, time_condition, toleration_condition
 from webhook.policy.vap.export import Coverage, Export, export
 
 NAMES: Final = ("device-taint-webhook-documented", "device-taint-webhook-guard")
@@ -185,34 +185,6 @@ def test_updates_of_taint_rules_see_no_clock() -> None:
     assert 'request.operation == "UPDATE" || timestamp(' in validation["expression"]
 
 
-ROOMY: Final = {"driver": "gpu.example.com", "pool": "p"}
-
-
-@table(
-    "match, allowing, selector, evict, holds",
-    {
-        "nothing is asked for": (Match(), False, {}, False, True),
-        "a rule that evicts": (Match(evict=True), False, {}, True, True),
-        "a rule that does not, where it should": (Match(evict=True), False, {}, False, False),
-        "a rule that does not evict": (Match(evict=False), False, {}, False, True),
-        "a rule that does, where it should not": (Match(evict=False), False, {}, True, False),
-        "the driver": (Match(drivers=("gpu.*",)), False, ROOMY, False, True),
-        "another driver": (Match(drivers=("nic.*",)), False, ROOMY, False, False),
-        "any driver, to refuse": (Match(drivers=("nic.*",)), False, {}, False, True),
-        "any driver, to allow": (Match(drivers=("nic.*",)), True, {}, False, False),
-        "the pool": (Match(pools=("p",)), True, ROOMY, False, True),
-        "another pool": (Match(pools=("q",)), True, ROOMY, False, False),
-        "any pool, to refuse": (Match(pools=("q",)), False, {"driver": "x"}, False, True),
-        "patterns of everything, to allow": (Match(drivers=("*",), pools=("*",)), True, {}, False, True),
-    },
-)
-def test_taint_rule_asks_in_cel_for_devices_and_evictions(
-    match: Match, *, allowing: bool, selector: Any, evict: bool, holds: bool
-) -> None:
-    whole = taint_condition(match, allowing=allowing).whole
-    assert evaluated(whole, variables={"selector": selector, "evict": evict}) is holds
-
-
 def test_rules_that_allow_for_the_same_requesters_share_a_variable() -> None:
     """Which is asked once; rules for others have one of their own."""
     jane, bob = ({"requesters": {"users": [name]}} for name in ("jane", "bob"))
@@ -284,25 +256,10 @@ def allowing(number: int, pattern: str) -> list[Any]:
     return [make_entry(f"a{n}", "allow", match={"tolerations": {"keys": [pattern.format(n)]}}) for n in range(number)]
 
 
-def test_what_costs_too_much_is_taken_apart() -> None:
-    made = exported(*allowing(40, "a{}.example.com/*x"), default="deny")
-    (policy,) = [spec for name, spec in policies(made).items() if name.startswith("tolerations")]
-    shares = re.findall(r"variables\.asked(\d+)of(\d+)\b", str(policy["validations"]))
-    assert len(shares) == int(shares[0][1]) == len(policy["validations"])
-    assert policy["failurePolicy"] == "Fail"
-    assert made.complete
-
-
 def test_what_costs_too_much_in_any_case_fails_open_and_is_told() -> None:
     made = exported(*allowing(40, "a{}.example.com/?*x*y"), default="deny")
     assert policies(made)["tolerations-unbounded"]["failurePolicy"] == "Ignore"
     assert coverage(made)["default"] == "partial"
-
-
-def test_long_policies_are_several() -> None:
-    rules = [make_entry(f"no-{n}", match={"tolerations": {"keys": [f"a{n}.example.com/?*x*y"]}}) for n in range(30)]
-    names = [name for name in policies(exported(*rules)) if name.startswith("tolerations")]
-    assert names[:2] == ["tolerations", "tolerations-2"]
 
 
 # --- labels -------------------------------------------------------------------------------------
@@ -328,30 +285,6 @@ def test_coverage_is_a_word_for_reports() -> None:
 
 
 # --- taints -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("allowing", [False, True])
-@table(
-    "effects, effect, evict, refused, allowed",
-    {
-        "what it names": (("NoSchedule",), "NoSchedule", False, True, True),
-        "what it does not name": (("NoSchedule",), "NoExecute", False, False, False),
-        "NoSchedule that evicts has NoExecute too": (("NoSchedule",), "NoSchedule", True, True, False),
-        "and so it has where NoExecute is named": (("NoExecute",), "NoSchedule", True, True, False),
-        "but not where it does not evict": (("NoExecute",), "NoSchedule", False, False, False),
-        "both are named": (("NoSchedule", "NoExecute"), "NoSchedule", True, True, True),
-        "None evicts nothing": (("NoExecute",), "None", True, False, False),
-        "no effect is named": ((), "NoSchedule", True, True, True),
-    },
-)
-def test_taint_that_evicts_is_refused_by_either_effect_and_allowed_by_both(
-    effects: tuple[str, ...], effect: str, *, evict: bool, refused: bool, allowed: bool, allowing: bool
-) -> None:
-    whole = taint_condition(Match(taints=TaintMatch(effects=effects)), allowing=allowing).whole
-    object_ = {"spec": {"taint": {"key": "a", "effect": effect}}}
-    assert evaluated(whole, variables={"selector": {}, "evict": evict}, object=object_) is (
-        allowed if allowing else refused
-    )
 
 
 # --- claims made from templates ------------------------------------------------------------------
