@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.builders import DRIVER, NOW, make_admission_request, make_context, make_rule, make_taint
+from tests.builders import DRIVER, NOW, decoded, make_admission_request, make_context, make_rule, make_taint
 from tests.unit.inventory.values import claim, inventory_of, on, pool_slice
 from webhook.admission.chain import validate
 from webhook.admission.guard import GUARD
@@ -45,6 +45,13 @@ def fleet(nodes: int = 4, namespace_of: Callable[[int], str] = lambda _: "ml") -
             claim(f"claim-{number}", on(pool=f"node-{number}"), users=[f"u-{number}"], namespace=namespace_of(number)),
         )
     ]
+
+
+def held(*manifests: Any) -> Inventory:
+    """An inventory of these objects."""
+    values = [decoded(manifest) for manifest in manifests]
+    assert not any(errors for _, errors in values)
+    return inventory_of(*[value for value, _ in values])
 
 
 def tainting(

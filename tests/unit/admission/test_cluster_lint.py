@@ -26,6 +26,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.tables import table
+from tests.unit.admission.guarding import held
 from webhook.admission.chain import validate
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.context import Budget, OutOfTime
@@ -41,16 +42,6 @@ if TYPE_CHECKING:
 POOL: Final = "node-0"
 OTHER_KEY: Final = f"{KEY.rpartition('/')[0]}/other"
 ELSEWHERE: Final = f"elsewhere.example.org/{KEY.rpartition('/')[2]}"
-
-
-def held(*manifests: Any) -> Inventory:
-    """An inventory of these objects."""
-    inventory = Inventory()
-    for manifest in manifests:
-        value, errors = decoded(manifest)
-        assert not errors
-        inventory.apply(None, value)
-    return inventory
 
 
 def published(*taints: Any) -> Any:

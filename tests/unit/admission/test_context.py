@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.tables import table
 from webhook.admission.context import UNLIMITED, AdmissionContext, Budget, OutOfTime, OutOfTurn
 from webhook.policy.model import PolicyMode
 from webhook.validation.releases import NEWEST
@@ -51,81 +53,42 @@ def test_time_spent_in_a_queue_counts_against_the_budget() -> None:
         budget.check("policy")
 
 
-def test_turn_ends_when_exactly_its_seconds_were_worked() -> None:
+@table(
+    "deadline, turn, times, error",
+    {
+        "exactly its seconds were worked": (20.0, 2.0, [(102.1, 100.0), (104.2, 102.0)], OutOfTurn),
+        "nearly twice its seconds have passed": (20.0, 2.0, [(102.5, 102.5), (104.4, 104.4)], None),
+        "twice its seconds were worked": (20.0, 2.0, [(102.5, 102.5), (104.4, 104.4), (104.6, 104.6)], OutOfTurn),
+        "work is asked for only when its seconds have passed": (
+            20.0,
+            2.0,
+            [(101.0, 101.0), (102.5, 103.0), (103.5, 105.0), (104.5, 105.0), (104.6, 105.0)],
+            OutOfTurn,
+        ),
+        "the end of the budget is its own": (2.0, 1.0, [(102.0, 102.0)], None),
+        "the machine does something else": (
+            20.0,
+            2.0,
+            [*[(100 + 2.1 * number, 100 + 0.1 * number) for number in range(1, 10)], (120.1, 100.9)],
+            OutOfTime,
+        ),
+        "the deadline is not put off": (2.0, 5.0, [(102.1, 102.1)], OutOfTime),
+    },
+)
+def test_turn_ends(
+    deadline: float, turn: float, times: list[tuple[float, float]], error: type[Exception] | None
+) -> None:
+    """At the last of these times, by the clock and by the work that was done."""
     clock, work = Clock(), Clock()
-    budget = Budget(20.0, clock)
-    budget.take_turn(2.0, work)
-    clock.seconds = 102.1
-    budget.check("policy")
-    clock.seconds, work.seconds = 104.2, 102.0
-    with pytest.raises(OutOfTurn):
+    budget = Budget(deadline, clock)
+    budget.take_turn(turn, work)
+    for clock.seconds, work.seconds in times[:-1]:
         budget.check("policy")
-
-
-def test_turn_ends_after_twice_its_seconds_of_work() -> None:
-    clock = Clock()
-    budget = Budget(20.0, clock)
-    budget.take_turn(2.0, clock)
-    clock.seconds = 102.5
-    budget.check("policy")
-    clock.seconds = 104.4
-    budget.check("policy")
-    clock.seconds = 104.6
-    with pytest.raises(OutOfTurn):
+    clock.seconds, work.seconds = times[-1]
+    with pytest.raises(error) if error else nullcontext():
         budget.check("policy")
-    budget.end_turn()
-    budget.check("policy")
-
-
-def test_work_is_asked_for_only_when_the_seconds_of_a_turn_have_passed() -> None:
-    clock, work = Clock(), Clock()
-    budget = Budget(20.0, clock)
-    budget.take_turn(2.0, work)
-    for clock.seconds, work.seconds in ((101.0, 101.0), (102.5, 103.0), (103.5, 105.0), (104.5, 105.0)):
-        budget.check("policy")
-    clock.seconds = 104.6
-    with pytest.raises(OutOfTurn):
-        budget.check("policy")
-
-
-def test_turn_may_last_until_the_very_end_of_the_budget() -> None:
-    clock = Clock()
-    budget = Budget(2.0, clock)
-    budget.take_turn(1.0, clock)
-    clock.seconds = 102.0
-    budget.check("policy")
-
-
-@pytest.mark.parametrize(("budget_seconds", "end"), [(20.0, 103.0), (6.0, 103.0), (4.0, 102.0)])
-def test_part_of_a_review_lasts_for_its_seconds_or_half_of_what_is_left(budget_seconds: float, end: float) -> None:
-    clock = Clock()
-    goes_on = Budget(budget_seconds, clock).lasting(3.0)
-    assert goes_on()
-    clock.seconds = end
-    assert goes_on()
-    clock.seconds = end + 0.001
-    assert not goes_on()
-
-
-def test_turn_goes_on_while_the_machine_does_something_else() -> None:
-    clock, work = Clock(), Clock()
-    budget = Budget(20.0, clock)
-    budget.take_turn(2.0, work)
-    for _ in range(9):
-        clock.seconds += 2.1
-        work.seconds += 0.1
-        budget.check("policy")
-    clock.seconds = 120.1
-    with pytest.raises(OutOfTime):
-        budget.check("policy")
-
-
-def test_turn_does_not_put_the_deadline_off() -> None:
-    clock = Clock()
-    budget = Budget(2.0, clock)
-    budget.take_turn(5.0, clock)
-    clock.seconds = 102.1
-    with pytest.raises(OutOfTime):
+    if error is not OutOfTime:
+        budget.end_turn()
         budget.check("policy")
 
 

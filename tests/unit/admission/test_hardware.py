@@ -9,7 +9,6 @@ import pytest
 from tests.builders import (
     DRIVER,
     NOW_TEXT,
-    decoded,
     make_admission_request,
     make_claim,
     make_consumer,
@@ -22,7 +21,7 @@ from tests.builders import (
     make_taint,
 )
 from tests.tables import table
-from tests.unit.inventory.values import inventory_of
+from tests.unit.admission.guarding import held
 from webhook.admission.chain import validate
 from webhook.admission.context import Budget
 from webhook.admission.decision import WARNING_MAX
@@ -57,10 +56,6 @@ def users() -> list[Any]:
         status["reservedFor"] = [make_consumer(name)]
         claims.append(make_claim(meta={"name": name, "namespace": "ml"}, status=status))
     return claims
-
-
-def held(*manifests: Any) -> Inventory:
-    return inventory_of(*[decoded(manifest)[0] for manifest in manifests])
 
 
 def rule(effect: str = "NoExecute", name: str = "new", **selector: str) -> Any:

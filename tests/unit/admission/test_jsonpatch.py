@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.tables import table
-from webhook.admission.decision import REMOVED, Pointer, apply_patch, escape, patch_for, render
+from webhook.admission.decision import REMOVED, Pointer, apply_patch, patch_for, render
 
 
 @table(
@@ -59,13 +57,6 @@ def test_patch_carried_out_leaves_everything_else_and_the_original_alone() -> No
     patched = apply_patch(document, patch_for(document, edits))
     assert patched == {"a": [{"b": 1, "x": 1}, {"y": 2}], "c": {"d/e": 3, "f~": 4}, "g": {"h": {"i": 5}}}
     assert document == {"a": [{"b": 1}, None], "c": {"d/e": 1, "f~": 2}, "g": None}
-
-
-@pytest.mark.parametrize(
-    ("step", "escaped"), [("a", "a"), ("a/b", "a~1b"), ("a~b", "a~0b"), ("~1", "~01"), ("~/", "~0~1"), (7, "7")]
-)
-def test_steps_are_escaped_as_rfc_6901_says(step: str | int, escaped: str) -> None:
-    assert escape(step) == escaped
 
 
 def test_empty_pointer_names_the_document() -> None:

@@ -20,6 +20,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.tables import table
+from tests.unit.admission.guarding import held
 from webhook.admission.chain import validate
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, PolicyMode
@@ -35,15 +36,6 @@ def used_claim(name: str, device: str, tolerations: Any = None) -> Any:
     status = make_status(make_result(tolerations, device))
     status["reservedFor"] = [{"resource": "pods", "name": name, "uid": f"uid-{name}"}]
     return make_claim(meta={"name": name, "namespace": "ml"}, status=status)
-
-
-def held(*manifests: Any) -> Inventory:
-    inventory = Inventory()
-    for manifest in manifests:
-        value, errors = decoded(manifest)
-        assert not errors
-        inventory.apply(None, value)
-    return inventory
 
 
 def slice_with(*taints: Any, name: str = "node-0-gpu", generation: int = 1, **fields: Any) -> Any:
