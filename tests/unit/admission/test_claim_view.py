@@ -1,8 +1,11 @@
-"""What expressions see of a claim: facts of the requester who is asked about, and of no other."""
+"""The author of a template (policy/vap tests the policy that compares it), and what expressions see of a claim."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from tests.builders import (
     decoded,
@@ -13,9 +16,108 @@ from tests.builders import (
     make_request,
     make_toleration,
 )
-from webhook.admission.claim_view import ClaimView, requester_variable, toleration_variable
+from tests.tables import table
+from webhook.admission.claim_view import (
+    GROUPS_MAX_BYTES,
+    ClaimView,
+    annotation_of,
+    author_of,
+    requester_variable,
+    texts_of,
+    toleration_variable,
+)
 from webhook.api.taints import DeviceToleration
 from webhook.policy.match import NamespaceFacts, Requester, Scope
+
+JANE = Requester("jane@example.com", ("ml", "system:authenticated"))
+WRITTEN = '{"username":"jane@example.com","groups":["ml","system:authenticated"]}'
+CUT = '{"username":"jane@example.com","groupsTruncated":true}'
+
+
+def test_annotation_names_user_and_groups() -> None:
+    assert annotation_of(JANE) == WRITTEN
+    assert author_of(WRITTEN) == JANE
+    assert annotation_of(Requester("jane")) == '{"username":"jane"}'
+    assert annotation_of(Requester("")) == '{"username":""}'
+
+
+@table(
+    "annotation",
+    {
+        "there is none": None,
+        "it is empty": "",
+        "it is no JSON": "jane@example.com",
+        "it is no object": "[]",
+        "it names nobody": "{}",
+        "the name is no text": '{"username":1}',
+        "it is nested very deeply": "[" * 100_000,
+        "an unknown field is, too": '{"username":"jane","x":' + "[" * 30_000 + "]" * 30_000 + "}",
+        "a space is added": f" {WRITTEN}",
+        "a space is in it": WRITTEN.replace(":[", ": ["),
+        "a field is added": WRITTEN.replace("}", ',"comment":"trust me"}'),
+        "an older version signed it": WRITTEN.replace("}", ',"nonce":"1","mac":"1"}'),
+        "a field is there twice": WRITTEN.replace('"username":', '"username":"root","username":'),
+        "fields stand in another order": json.dumps(dict(reversed(json.loads(WRITTEN).items()))),
+        "a letter is escaped": WRITTEN.replace("jane", r"jan\u0065"),
+        "no groups are written": '{"username":"jane","groups":[]}',
+        "nothing was cut is written": '{"username":"jane","groupsTruncated":false}',
+        "some groups are left": '{"username":"jane","groups":["ml"],"groupsTruncated":true}',
+        "the name has a line break": r'{"username":"ja\nne"}',
+    },
+)
+def test_text_that_names_nobody(annotation: str | None) -> None:
+    assert author_of(annotation) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        (r"CORP\mila", r"CORP\\mila"),
+        ('a"b', r"a\"b"),
+        (r"\"", r"\\\""),
+        ("a'b,c]}", "a'b,c]}"),
+        ("J\u00fcrgen \U0001f600", "J\u00fcrgen \U0001f600"),
+        ("a\x7fb\u2028\x85", "a\x7fb\u2028\x85"),
+        (" / <&>", " / <&>"),
+    ],
+)
+def test_names_are_written_with_backslashes_and_quotes_escaped(name: str, written: str) -> None:
+    requester = Requester(name, (name, "g"))
+    annotation = annotation_of(requester)
+    assert annotation == '{"username":"' + written + '","groups":["' + written + '","g"]}'
+    assert author_of(annotation) == requester
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x00", "\x1f"])
+def test_names_with_control_characters_are_not_written(name: str) -> None:
+    for requester in (Requester(name, ("g",)), Requester("jane", ("g", name))):
+        assert annotation_of(requester) is None
+        assert texts_of(requester) == ()
+
+
+def test_two_texts_are_those_of_a_requester() -> None:
+    assert texts_of(JANE) == (WRITTEN, CUT)
+    assert author_of(CUT) == Requester("jane@example.com", (), groups_known=False)
+
+
+@pytest.mark.parametrize(("last", "cut"), [(192, False), (193, True)])
+def test_groups_of_more_than_8192_bytes_are_left_out(last: int, cut: Any) -> None:
+    groups = ("\u00fc" * 4000, "h" * last)
+    annotation = annotation_of(Requester("jane", groups))
+    assert annotation is not None
+    assert ("groupsTruncated" in annotation) is cut
+    assert author_of(annotation) == Requester("jane", () if cut else groups, groups_known=not cut)
+    assert GROUPS_MAX_BYTES == 8192
+
+
+def test_annotation_of_64_kib_is_read_and_a_longer_one_is_not() -> None:
+    longest = '{"username":"%s"}' % ("j" * (64 * 1024 - 15))
+    assert len(longest) == 65_536
+    assert author_of(longest) is not None
+    assert author_of(longest.replace("j", "jj", 1)) is None
+
+
+# --- what expressions see of a claim ------------------------------------------------------------------
 
 
 def test_toleration_without_a_time_limit_has_no_seconds() -> None:

@@ -7,11 +7,26 @@ from typing import Any
 
 import pytest
 
-from tests.builders import DRIVER, NOW, decoded
+from tests.builders import DRIVER, NOW, decoded, make_scheduler_claim
 from tests.tables import table
-from tests.unit.admission.guarding import NOWHERE, UNKNOWN, ask, fleet, node, over, refusals, tainting, text_in, told
-from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
-from webhook.api.rules import CONFIRM_IMPACT
+from tests.unit.admission.guarding import (
+    NOWHERE,
+    UNKNOWN,
+    allowing,
+    ask,
+    fleet,
+    node,
+    over,
+    refusals,
+    tainting,
+    text_in,
+    told,
+)
+from tests.unit.cluster.held import held
+from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
+from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE
+from webhook.api.decode import Reader
+from webhook.api.rules import CONFIRM_IMPACT, decode_rule
 from webhook.api.servers import facts_of
 from webhook.inventory import targets
 from webhook.policy.match import KnownNames
@@ -19,7 +34,6 @@ from webhook.policy.model import (
     Action,
     ImpactLimits,
     ImpactSettings,
-    InTreeEvictor,
     NamespaceMatch,
     PolicyMode,
     RequesterMatch,
@@ -270,13 +284,6 @@ def test_each_limit_is_a_number_or_a_share_of_what_there_is(numbers: Any, reason
     assert over(ask(tainting(), cluster=cluster, impact=at_most(**numbers))) == reasons
 
 
-def test_pod_with_two_devices_is_one_pod() -> None:
-    cluster = inventory_of(
-        pool_slice("gpu-0", "gpu-1"), claim("a", on("gpu-0"), users=["u"]), claim("b", on("gpu-1"), users=["u"])
-    )
-    assert over(ask(tainting(), cluster=cluster, impact=at_most(pods=1, claims=1))) == ["limit:claims"]
-
-
 @table(
     "rule, user, reasons",
     {
@@ -295,20 +302,6 @@ def test_first_limits_that_match_requester_and_taint_hold(rule: Any, user: str, 
         ImpactLimits(pods=1),
     )
     assert over(ask(rule, user=user, impact=settings)) == reasons
-
-
-def test_tolerating_pods_are_not_counted_unless_for_some_time_only() -> None:
-    taint_key = "gpu.example.com/unhealthy"
-    cluster = inventory_of(
-        pool_slice("gpu-0", "gpu-1", "gpu-2"),
-        claim("for-ever", on("gpu-0", lets_stay(key=taint_key)), users=["for-ever"]),
-        claim("a-while", on("gpu-1", lets_stay(300, key=taint_key)), users=["a-while"]),
-        claim("any-effect", on("gpu-2", lets_stay(key=taint_key, effect="")), users=["any-effect"]),
-    )
-    in_tree = ask(tainting(), cluster=cluster, impact=at_most(pods=1))
-    assert over(in_tree) == ["limit:pods"]  # any-effect is not protected from the in-tree controller
-    absent = ask(tainting(), cluster=cluster, impact=at_most(pods=1), in_tree_evictor=InTreeEvictor.ABSENT)
-    assert over(absent) == []
 
 
 # --- protected namespaces -------------------------------------------------------------------------
@@ -433,3 +426,52 @@ def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning
     assert warned.allowed
     assert ("warn", warning) in told(warned)
     assert over(ask(tainting(effect="NoSchedule"), cluster=cluster)) == []
+
+
+# --- claims that say that the scheduler made them -----------------------------------------------------
+
+
+def annotated(*, template: bool) -> list[Any]:
+    """Sixty claims of pods that in-tree eviction does evict, with the annotation of the scheduler's own claims."""
+    marks = {EXTENDED_RESOURCE: "true", **({FROM_TEMPLATE: "gpu"} if template else {})}
+    return [
+        make_scheduler_claim(
+            f"train-{number}",
+            f"node-0/gpu-{number}",
+            name=f"train-{number}-gpu-x7k2p",
+            request="gpu",
+            annotations=marks,
+        )
+        for number in range(60)
+    ]
+
+
+@pytest.mark.parametrize("template", [True, False], ids=["put into the template", "and the template's removed"])
+def test_forged_annotation_hides_no_pod(*, template: bool) -> None:
+    decision = ask(tainting(), cluster=inventory_of(*map(held, annotated(template=template))), impact=allowing(pods=50))
+    assert over(decision) == ["limit:pods"]
+    assert "hits 0 devices, 60 pods in 1 namespace" in refusals(decision)[0]
+
+
+BY_RELEASE = "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
+
+
+def test_pods_whose_claims_the_scheduler_made_count_and_the_text_says_who_evicts_them() -> None:
+    claims = [make_scheduler_claim(f"train-{number}", f"node-0/gpu-{number}") for number in range(60)]
+    cluster = inventory_of(*map(held, claims))
+    refused = ask(tainting(), cluster=cluster, impact=allowing(pods=50))
+    assert over(refused) == ["limit:pods"]
+    text = f"60 pods in 1 namespace (of these 60 pods with extended resources: {BY_RELEASE}): the limit is 50 pods"
+    assert text in refusals(refused)[0]
+    admitted = told(ask(tainting(), cluster=cluster, impact=allowing(pods=60)))
+    assert ("warn", f"of these 60 pods with extended resources: {BY_RELEASE}") in admitted
+    ours = told(ask(tainting(effect="NoSchedule", evict=True), cluster=cluster, impact=allowing(pods=60)))
+    assert not any("extended" in text for _, text in ours)
+
+
+def test_pods_with_extended_resources_count_in_the_window() -> None:
+    """Of a rule of a moment ago, whose pods are others."""
+    claims = [make_scheduler_claim(f"train-{number}", f"node-{number % 2}/gpu-{number}") for number in range(60)]
+    first = decode_rule(Reader.of(tainting(node(0), name="first"), []))
+    cluster = inventory_of(*map(held, claims), first)
+    assert over(ask(tainting(node(1)), cluster=cluster, impact=allowing(pods=50))) == ["window:pods"]

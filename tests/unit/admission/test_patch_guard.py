@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import DRIVER, make_taint
+from tests.builders import DRIVER, make_admission_request, make_taint
 from tests.tables import table
-from tests.unit.admission.guarding import NOWHERE, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in, told
+from tests.unit.admission.guarding import NOWHERE, UNKNOWN, allowing, over, refusals, told
 from tests.unit.admission.patch_guarding import (
     CREATED_TEXT,
     FIRST,
@@ -24,10 +24,23 @@ from tests.unit.admission.patch_guarding import (
     send_patch,
     standing,
 )
-from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
+from tests.unit.admission.test_gangs import RING, TRAIN, context_of, job_set, ring
+from tests.unit.admission.test_written_for_hardware import hardware
+from tests.unit.inventory.values import claim, inventory_of, lets_stay, on, pool_slice
+from webhook.admission.chain import validate
 from webhook.admission.context import Budget, OutOfTime
 from webhook.patches.filter_memo import FilterMemo
-from webhook.policy.model import Action, ImpactLimits, ImpactSettings, NamespaceMatch, PolicyMode, Softening, TaintMatch
+from webhook.policy.model import (
+    Action,
+    ImpactLimits,
+    ImpactSettings,
+    InTreeEvictor,
+    Policy,
+    PolicyMode,
+    Share,
+    Softening,
+    TaintMatch,
+)
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -75,16 +88,6 @@ def test_patch_over_the_limit_is_refused_with_the_figures_and_a_text() -> None:
     assert decision.code == 403
 
 
-def test_patch_within_the_limits_gets_one_text_for_any_other() -> None:
-    """The worker may have stopped it: it adds the pods that are evicted already."""
-    old, within = patching(cel(FIRST)), allowing(pods=4)
-    refused = ask_patch(patching(cel(FIRST), text="renew"), old, impact=within)
-    assert [text.partition(";")[0] for text in refusals(refused)] == [UNREADABLE]
-    assert ask_patch(patching(cel(FIRST), text=text_in(refused)), old, impact=within).allowed
-    closing = patching(cel(FIRST), evicting(effect="NoSchedule"), text="renew")
-    assert [text.partition(";")[0] for text in refusals(ask_patch(closing, impact=within))] == [UNREADABLE]
-
-
 @pytest.mark.parametrize("chosen", ["default", cel(FIRST)])
 def test_data_of_any_kind_is_no_obstacle(chosen: Any) -> None:
     taint = evicting(data={"xid": [79, {"at": 1.5}]}, description="d", evictionsPerSecond=1)
@@ -92,16 +95,6 @@ def test_data_of_any_kind_is_no_obstacle(chosen: Any) -> None:
         assert ask_patch(patching(chosen, taint), old).allowed
     limits = ImpactSettings(limits=(ImpactLimits(pods=3, soften=Softening.ALWAYS),))
     assert send_patch(patching(chosen, taint), impact=limits)[0].softened
-
-
-def test_taints_of_a_patch_count_together() -> None:
-    """Two rules of the same account would pass one by one only without a window."""
-    taints = [evicting(key="a.example.com/x"), evicting(key="a.example.com/y")]
-    both = ask_patch(patching("default", *taints), impact=allowing(pods=4, devices=8))
-    assert both.allowed
-    assert figures(both)["pods"] == 4
-    assert figures(both)["devices"] == 8
-    assert over(ask_patch(patching("default", *taints), impact=allowing(pods=3))) == ["limit:pods"]
 
 
 def test_entry_of_each_taint_is_for_the_whole_patch() -> None:
@@ -129,20 +122,6 @@ def test_pods_that_tolerate_one_of_two_taints_count_for_the_entry_of_each() -> N
     assert over(ask_patch(patching("default", alone, other), cluster=cluster, impact=strict)) == ["limit:pods"]
 
 
-def test_limit_on_devices_is_for_all_that_the_patch_closes() -> None:
-    taint = make_taint()
-    assert ask_patch(patching(cel(FIRST), taint), impact=allowing(devices=4)).allowed
-    decision = ask_patch(patching(cel(FIRST), taint), impact=allowing(devices=3))
-    assert refusals(decision)[0].startswith("hits 4 devices in 4 pools: the limit is 3 devices")
-
-
-@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-@pytest.mark.parametrize("chosen", [None, {}])
-def test_patch_without_filter_is_over_every_limit(chosen: Any, effect: str) -> None:
-    decision = ask_patch(patching(chosen, make_taint(effect=effect)), impact=allowing(pods=None, namespaces=None))
-    assert over(decision) == ["empty-selector"]
-
-
 def test_patch_of_effect_none_shows_what_it_would_do() -> None:
     decision = ask_patch(patching(cel(FIRST), make_taint(effect="None")), impact=allowing(pods=0))
     assert decision.allowed
@@ -166,28 +145,6 @@ def test_mode(mode: PolicyMode) -> None:
     assert decision.allowed
     assert decision.turned_down is (mode is PolicyMode.WARN)
     assert bool(told(decision)) is (mode is PolicyMode.WARN)
-
-
-def test_break_glass() -> None:
-    impact = ImpactSettings(limits=(ImpactLimits(pods=3),), break_glass_groups=("sre",))
-    decision = ask_patch(patching(), impact=impact, groups=["sre"])
-    assert (decision.allowed, decision.broke_glass) == (True, True)
-    assert decision.annotations["impact"].endswith(" break-glass")
-    assert not ask_patch(patching(), impact=impact, groups=["dev"]).allowed
-
-
-def test_protected_namespace_and_unknown_pod_groups() -> None:
-    protected = ImpactSettings(protected_namespaces=NamespaceMatch(names=("ml",)))
-    assert over(ask_patch(patching(cel(FIRST)), impact=protected)) == ["protected"]
-    cluster = inventory_of(pool_slice("gpu-0"), claim("c", on(), users=[group("crew")]))
-    assert over(ask_patch(patching(), cluster=cluster)) == ["pod-groups"]
-    assert ask_patch(patching(), cluster=cluster, impact=ImpactSettings(unknown_impact=Action.WARN)).allowed
-
-
-def test_old_time_uses_up_grace_periods() -> None:
-    taint = evicting(time_added="2026-06-01T11:00:00Z")
-    assert over(ask_patch(patching(NOWHERE, taint))) == ["backdated"]
-    assert ask_patch(patching(NOWHERE, evicting(time_added="2026-06-01T11:59:00Z"))).allowed
 
 
 # --- what cannot be judged -------------------------------------------------------------------------
@@ -392,10 +349,6 @@ def test_update_that_adds_no_device_passes() -> None:
     assert (decision.allowed, told(decision)) == (True, [])
 
 
-def test_update_that_adds_nothing_is_passed_over() -> None:
-    assert ask_patch(patching(), patching()).annotations == {}
-
-
 def test_rules_of_a_value_that_another_one_replaces_are_no_part_of_the_patch() -> None:
     """The controller keeps them while the patch is over its ceiling."""
     first, both = (
@@ -406,3 +359,57 @@ def test_rules_of_a_value_that_another_one_replaces_are_no_part_of_the_patch() -
     cluster = standing(racks(), known([first]))
     decision = ask_patch(narrowed, both, cluster=cluster, written=False, impact=allowing(pods=3))
     assert over(decision) == ["limit:pods"]
+
+
+# --- what is said beside the limits: gangs, companions, hardware, shares ------------------------------
+
+
+def ask_with_pods(patch: Any, objects: list[Any], policy: Policy) -> Any:
+    return validate(make_admission_request(patch), context_of(objects, policy))
+
+
+def test_gangs_are_named_in_the_warning_and_in_the_refusal() -> None:
+    decision = ask_with_pods(patching(AT_NODE_0), job_set(), Policy())
+    assert ("warn", f"evicts {TRAIN}") in told(decision)
+    assert " gangs=1 gangPods=4 gangSize=32 " in decision.annotations["impact"]
+    refused = ask_with_pods(patching(AT_NODE_0), job_set(), Policy(impact=allowing(pods=3)))
+    assert f"4 pods in 1 namespace, {TRAIN}: the limit is 3 pods" in refusals(refused)[0]
+
+
+def test_companions_count_where_our_worker_evicts() -> None:
+    absent = Policy(in_tree_evictor=InTreeEvictor.ABSENT, impact=allowing(pods=31))
+    assert over(ask_with_pods(patching(AT_NODE_0), ring(), absent)) == ["limit:pods"]
+    assert RING in refusals(ask_with_pods(patching(AT_NODE_0), ring(), absent))[0]
+    assert ask_with_pods(patching(AT_NODE_0), ring(), Policy(impact=allowing(pods=31))).allowed
+    several = patching(AT_NODE_0, make_taint(key="a.example.com/k"), evicting())
+    assert over(ask_with_pods(several, ring(), absent)) == ["limit:pods"]
+
+
+def test_other_parts_of_the_hardware_are_named() -> None:
+    one = patching({**AT_NODE_0, "device": "gpu-0"}, evicting())
+    bare = hardware()
+    for rule in list(bare.rules.values()):
+        bare.apply(rule, None)
+    decision = ask_patch(one, cluster=bare)
+    assert "siblings=2 siblingPods=2" in decision.annotations["impact"]
+    none = ask_patch(patching({**AT_NODE_0, "device": "gpu-0"}, make_taint(effect="None")), cluster=bare)
+    assert "siblings=2" in none.annotations["impact"]
+    several = ask_patch(patching({**AT_NODE_0, "device": "gpu-0"}, evicting(), make_taint()), cluster=bare)
+    assert "siblings=" not in several.annotations["impact"], "for one rule only"
+
+
+def test_share_of_devices_is_of_each_driver() -> None:
+    taint = make_taint()
+    half = ImpactSettings(limits=(ImpactLimits(devices=Share(50)),))
+    less = ImpactSettings(limits=(ImpactLimits(devices=Share(49)),))
+    assert ask_patch(patching(cel(FIRST), taint), impact=half).allowed
+    decision = ask_patch(patching(cel(FIRST), taint), impact=less)
+    assert over(decision) == ["limit:devices"]
+    assert decision.annotations["impact"].endswith(f"over=limit:devices driver={DRIVER}")
+
+
+def test_figures_are_those_of_the_taint_that_does_most() -> None:
+    decision = ask_patch(patching("default", make_taint(key="a.example.com/k"), evicting(key="b.example.com/k")))
+    assert told(decision) == [("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once")]
+    closing = ask_patch(patching("default", make_taint(effect="None", key="a.example.com/k"), make_taint()))
+    assert told(closing) == [("warn", "keeps 8 devices in 4 pools from being allocated; no harm to 4 pods on them")]

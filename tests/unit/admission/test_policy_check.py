@@ -10,6 +10,7 @@ import pytest
 from tests.builders import (
     DRIVER,
     KEY,
+    NOW,
     make_admission_request,
     make_alternatives,
     make_claim,
@@ -26,9 +27,14 @@ from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import REQUESTED_BY, SCHEDULER, annotation_of
 from webhook.admission.context import Budget, OutOfTime
-from webhook.admission.decision import apply_patch
+from webhook.admission.decision import Difference, apply_patch
+from webhook.admission.policy_check import differences
+from webhook.admission.rulings import Ruling
 from webhook.api.claims import EXTENDED_RESOURCE
-from webhook.policy.match import KnownNames, Requester
+from webhook.api.field import Path
+from webhook.api.taints import EXISTS, DeviceToleration
+from webhook.policy.evaluation import Evaluation
+from webhook.policy.match import KnownNames, Requester, Scope, Target
 from webhook.policy.model import CLAIM_CONTROLLER
 
 if TYPE_CHECKING:
@@ -94,20 +100,6 @@ def test_all_that_is_refused_is_told_at_once() -> None:
         "spec.devices.requests[1].firstAvailable[0].tolerations[0]",
         "spec.devices.requests[1].firstAvailable[1].tolerations[0]",
     ]
-
-
-@table(
-    "fields, severities",
-    {
-        "enforce refuses": ({}, ["deny"]),
-        "warn tells": ({"mode": "warn"}, ["warn"]),
-        "off does nothing": ({"mode": "off"}, []),
-    },
-)
-def test_mode_says_how_far_the_policy_goes(fields: Any, severities: list[str]) -> None:
-    decision = judged(make_claim([XID]), NO_XID, **fields)
-    assert [severity for severity, _ in rules_of(decision)] == severities
-    assert bool(decision.hits) == bool(severities)
 
 
 def test_update_of_what_is_stored_is_only_told() -> None:
@@ -453,3 +445,74 @@ def test_findings_that_are_not_reported_are_not_put_together() -> None:
     assert len(found) == MAX_FINDINGS
     assert found[:25] == [("deny", "refuses")] * 25
     assert found[25:27] == [("warn", "warns-0"), ("warn", "warns-1")]
+
+
+# --- differences of a candidate -----------------------------------------------------------------------
+
+AT = Path.root().child("spec")
+
+
+def ruling(*rules: Any, path: Path = AT, what: str = "it", **fields: Any) -> Ruling:
+    hits = judge_of(*rules, **fields).on_toleration(
+        Scope(None, "ml", None), Target("gpu", None, admin_access=False), DeviceToleration("a", EXISTS), NOW, dict
+    )
+    return Ruling(Evaluation.of(hits), lambda: path, lambda: what)
+
+
+QUIET = ruling()
+DENIED = ruling(make_entry("denies", "deny"))
+WARNED = ruling(make_entry("warns", "warn"))
+NOTED = ruling(make_entry("notes", "audit"))
+ALLOWED = ruling(make_entry("allows", "allow"))
+WARNED_AND_DENIED = ruling(make_entry("warns", "warn"), make_entry("denies", "deny"))
+EXCUSED = ruling(make_entry("denies", "deny"), exceptions=[make_exception("excused", ["denies"])])
+
+
+@table(
+    "active, candidate, expected",
+    {
+        "the candidate refuses": (QUIET, DENIED, ("denies", "denied")),
+        "the candidate refuses what a rule allows": (ALLOWED, DENIED, ("denies", "denied")),
+        "the candidate refuses what was warned of": (WARNED, WARNED_AND_DENIED, ("denies", "denied")),
+        "the candidate allows": (DENIED, QUIET, ("denies", "allowed")),
+        "the candidate has an exception": (DENIED, EXCUSED, ("denies", "allowed")),
+        "the candidate only warns": (DENIED, WARNED, ("denies", "allowed")),
+        "the candidate warns": (QUIET, WARNED, ("warns", "warned")),
+        "the candidate only notes": (WARNED, NOTED, ("warns", "silent")),
+        "what is noted is for nobody to see": (QUIET, NOTED, None),
+        "both allow": (QUIET, ALLOWED, None),
+        "both refuse": (DENIED, WARNED_AND_DENIED, None),
+        "an exception allows": (QUIET, EXCUSED, None),
+    },
+)
+def test_difference_is_told_by_the_rule_that_makes_it(active: Ruling, candidate: Ruling, expected: Any) -> None:
+    found = list(differences([active], [candidate]))
+    assert [(each.rule, each.change) for each in found] == ([] if expected is None else [expected])
+
+
+def test_what_only_one_of_them_speaks_of_was_allowed_by_the_other() -> None:
+    assert list(differences([], [DENIED])) == [Difference("spec", "it", "denies", "denied")]  # type: ignore[arg-type]
+    assert list(differences([DENIED], [])) == [Difference("spec", "it", "denies", "allowed")]  # type: ignore[arg-type]
+
+
+def test_each_thing_is_compared_with_itself() -> None:
+    elsewhere = ruling(make_entry("denies", "deny"), path=AT.index(1))
+    other = ruling(make_entry("denies", "deny"), what="another")
+    assert list(differences([DENIED, elsewhere, other], [other, elsewhere, DENIED])) == []
+    assert [each.path for each in differences([DENIED], [elsewhere])] == ["spec", "spec[1]"]
+
+
+def test_what_they_agree_on_is_passed_over() -> None:
+    second, third = (ruling(make_entry("denies", "deny"), path=AT.index(at)) for at in (1, 2))
+    assert [each.path for each in differences([DENIED], [DENIED, second, third])] == ["spec[1]", "spec[2]"]
+
+
+@pytest.mark.parametrize(("count", "remembered"), [(1, True), (64, True), (65, False)])
+def test_decision_with_up_to_64_hits_is_remembered(count: int, *, remembered: bool) -> None:
+    tolerations = [make_toleration(f"x.io/k{number}") for number in range(count)]
+    requests = [make_request(f"r{at}", tolerations[at : at + 16]) for at in range(0, count, 16)]
+    context = make_context(judge=judge_of(make_entry("no-other", "deny", {"tolerations": {"keys": ["other"]}})))
+    first, again = (validate(make_admission_request(make_claim(requests=requests)), context) for _ in range(2))
+    assert first == again
+    assert (len(first.hits), first.findings) == (count, ())
+    assert (first is again) is remembered
