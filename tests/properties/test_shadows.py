@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Final
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from webhook.admission.lint import shadows, tolerations_lint
@@ -85,6 +85,10 @@ def test_what_is_shadowed_adds_nothing(wide: DeviceToleration, narrow: DeviceTol
 
 
 @settings(max_examples=max(300, settings().max_examples))
+@example(
+    DeviceToleration(effect=NO_EXECUTE, toleration_seconds=0),
+    DeviceToleration("a", effect=NO_EXECUTE, toleration_seconds=-1),
+)
 @given(tolerations, tolerations.filter(lambda each: each.effect != "None"))
 def test_what_adds_nothing_is_shadowed(wide: DeviceToleration, narrow: DeviceToleration) -> None:
     """Effect None aside: such entries never add anything, which is another piece of advice."""

@@ -176,20 +176,6 @@ def test_no_text_is_planted_under_a_limit_that_nobody_confirms(effects: tuple[st
 # --- what is judged ---------------------------------------------------------------------------------
 
 
-def test_new_text_on_an_unchanged_rule_is_judged_against_the_limits() -> None:
-    """R4: the answer has the figures, and so has the audit log."""
-    decision = ask(asked(text_for(LARGE, allowing(pods=50))), asked(), cluster=LARGE, impact=allowing(pods=50))
-    assert over(decision) == ["limit:pods"]
-    assert decision.annotations["impact"].endswith(" confirmed")
-    assert decision.assumed is not None
-
-
-def test_text_may_be_removed_whatever_the_rule_hits() -> None:
-    """R4: the worker has the policy's limits for it then."""
-    decision = ask(asked(), asked(MADE_UP), cluster=LARGE, impact=allowing(pods=0))
-    assert (decision.allowed, told(decision)) == (True, [])
-
-
 def test_rule_that_is_being_deleted_is_judged_like_any_other() -> None:
     """R1, R4: a finalizer keeps it, and it goes on acting."""
     leaving: dict[str, Any] = {"deletionTimestamp": "2026-06-01T11:00:00Z", "finalizers": ["example.com/keep"]}
@@ -247,13 +233,6 @@ def test_raised_rate_is_judged_against_the_limits_of_today(rate: str) -> None:
     assert ask(asked(text_in(refused), rate=rate), asked(text_in(refused), rate="1"), cluster=LARGE).allowed
 
 
-def test_raised_rate_of_a_rule_under_the_limits_passes_with_its_figures() -> None:
-    """R4."""
-    decision = ask(asked(rate="1000"), asked(rate="1"))
-    assert decision.allowed
-    assert [severity for severity, _ in told(decision)] == ["warn"]
-
-
 @pytest.mark.parametrize("effect", ["None", "NoSchedule"])
 def test_rate_of_a_rule_that_does_not_evict_does_not_matter(effect: str) -> None:
     """R4: once it is to evict, all of it is judged."""
@@ -266,7 +245,8 @@ def test_rates_of_the_policy_are_those_of_its_profiles() -> None:
     """R4."""
     slow = (EvictionProfile(rate=0.5), EvictionProfile())
     assert told(ask(asked(rate="10"), asked())) == []
-    assert told(ask(asked(rate="10"), asked(), eviction=slow)) != []
+    raised = ask(asked(rate="10"), asked(), eviction=slow)
+    assert (raised.allowed, [severity for severity, _ in told(raised)]) == (True, ["warn"])
 
 
 @pytest.mark.parametrize(

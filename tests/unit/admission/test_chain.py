@@ -318,14 +318,6 @@ def test_policy_is_asked_beforehand_and_explained_about_what_it_judges(
 # --- mutation -----------------------------------------------------------------------------------
 
 
-def test_mutation_sets_what_is_missing() -> None:
-    decision = mutated(make_rule(taint=make_taint(time_added=None)))
-    assert decision == Decision(
-        patch=({"op": "add", "path": "/spec/taint/timeAdded", "value": NOW_TEXT},),
-        annotations={"decision": "defaulted"},
-    )
-
-
 @pytest.mark.parametrize("name", VALID_MANIFESTS)
 def test_mutation_of_a_complete_object_changes_nothing(name: str) -> None:
     assert mutated(VALID_MANIFESTS[name], context=make_context(offline=True)) == ALLOWED

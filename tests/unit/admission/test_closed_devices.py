@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FEW: Final = Share(13)
 """Of the sixteen devices of eight nodes: those of one node."""
-OTHER: Final = "other.example.com"
 
 
 @pytest.mark.parametrize("unused", [False, True], ids=["busy", "idle"])
@@ -77,28 +76,7 @@ def test_device_counts_once_and_for_the_window(others: list[InventoryObject], ex
     assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == expected
 
 
-def test_rule_that_closes_no_further_device_is_not_refused_for_its_neighbours() -> None:
-    """All devices were closed, as was confirmed; the health operator may still say so of one of them."""
-    everything = value(tainting(effect="NoSchedule", name="maintenance"))
-    assert reasons(everything, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == []
-    assert reasons(everything, rule=one_of("NoSchedule"), impact=settings(devices=1)) == ["limit:devices"]
-
-
 WIDE: Final = value(tainting(effect="NoSchedule", name="wide"))
-
-
-def test_rule_that_is_gone_or_was_never_stored_uses_up_the_limit_and_excuses_nothing() -> None:
-    """F8: a wide rule that is deleted at once must not let others close the same devices in pieces."""
-    limits = settings(devices=2)
-    piece = one_of("NoSchedule")
-    assert reasons(WIDE, rule=piece, impact=limits) == []
-    assert reasons(WIDE, rule=piece, impact=limits, closed=[DeviceNames.of(WIDE.selector)]) == []
-    for seen in (
-        {"closed": [DeviceNames.of(WIDE.selector)]},
-        {"assumed": [WIDE]},
-        {"assumed": [WIDE], "closed": [DeviceNames.of(WIDE.selector)]},
-    ):
-        assert reasons(rule=piece, impact=limits, **seen) == ["window:devices"], seen
 
 
 @table(
@@ -115,24 +93,6 @@ def test_stored_rule_that_may_not_keep_a_device_closed_excuses_nothing(other: De
     """F8: it counts as wide where it uses up the limit, and as narrow where it would excuse."""
     closed = [DeviceNames.of(WIDE.selector)]
     assert reasons(other, rule=one_of("NoSchedule"), impact=settings(devices=2), closed=closed) == ["window:devices"]
-
-
-def test_share_of_devices_is_of_the_drivers_own_and_used_up_by_them_alone() -> None:
-    """A4: sixteen devices of one driver beside four hundred of another, with half of those tainted."""
-    crowd = pool_slice(*[f"d-{number}" for number in range(400)], name="crowd", pool="crowd", driver=OTHER)
-    half = [
-        value(tainting({"driver": OTHER, "device": f"d-{number}"}, "NoSchedule", name=f"o-{number}"))
-        for number in range(200)
-    ]
-    limits = settings(devices=Share(20))
-    assert reasons(crowd, *half, rule=one_of("NoSchedule"), impact=limits) == []
-    assert reasons(crowd, *half, stored(1, effect="NoSchedule"), rule=one_of("NoSchedule"), impact=limits) == [
-        "window:devices"
-    ]
-    everywhere = tainting({"pool": "node-0"}, "NoSchedule")
-    assert reasons(crowd, rule=everywhere, impact=limits) == []
-    assert reasons(crowd, *half, rule=everywhere, impact=limits) == []
-    assert reasons(crowd, *half, stored(1, effect="NoSchedule"), rule=everywhere, impact=limits) == ["window:devices"]
 
 
 LITTLE: Final = "little.example.com"
@@ -228,24 +188,6 @@ def test_share_of_devices_is_used_up_driver_by_driver() -> None:
         "little.example.com, and the limit is 5 devices of driver little.example.com; narrow"
     )
     assert ask(tainting({"pool": "large-1"}, "NoSchedule"), cluster=cluster, impact=limits).allowed
-
-
-def test_driver_whose_devices_stay_closed_by_others_is_not_judged_again() -> None:
-    """F13: the rule closes further devices of the large driver only, and few of those."""
-    both = [value(tainting({"driver": LITTLE}, "NoSchedule", name="all"))]
-    cluster = inventory_of(*two_drivers(), *both)
-    rule = tainting({"device": "d-0"}, "NoSchedule")
-    assert ask(rule, cluster=cluster, impact=settings(devices=Share(10))).allowed
-    cluster.apply(both[0], None)
-    closed = (DeviceNames.of(both[0].selector),)
-    assert over(ask(rule, cluster=cluster, impact=settings(devices=Share(10)), closed=closed)) == ["window:devices"]
-
-
-def test_number_of_devices_is_of_all_drivers() -> None:
-    crowd = pool_slice("d-0", "d-1", name="crowd", pool="crowd", driver=OTHER)
-    other = value(tainting({"driver": OTHER}, "NoSchedule", name="other"))
-    assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=3)) == ["window:devices"]
-    assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=4)) == []
 
 
 @table(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import (
@@ -11,13 +10,11 @@ from tests.builders import (
     make_context,
     make_device,
     make_patch,
-    make_request,
     make_result,
     make_rule,
     make_slice,
     make_status,
     make_taint,
-    make_template,
     make_toleration,
 )
 from tests.tables import table
@@ -107,39 +104,12 @@ MISSING = make_taint(time_added=None)
 
 
 @table(
-    "devices, version, paths",
-    {
-        "every one that is missing": (
-            [make_device("a"), make_device("b", [make_taint(), MISSING, MISSING])],
-            "v1",
-            ["/spec/devices/1/taints/1/timeAdded", "/spec/devices/1/taints/2/timeAdded"],
-        ),
-        "nothing to set": ([make_device(taints=[]), None, {}], "v1", []),
-    },
-)
-def test_times_of_a_new_slice(devices: Any, version: str, paths: list[str]) -> None:
-    assert edits(make_slice(devices, version=version)) == dict.fromkeys(paths, NOW_TEXT)
-
-
-def test_null_taint_is_replaced_not_pushed_aside() -> None:
-    manifest = make_slice([make_device(taints=[None, make_taint()])])
-    decision = mutate(make_admission_request(manifest), CONTEXT)
-    assert decision.patch == (
-        {"op": "replace", "path": "/spec/devices/0/taints/0", "value": {}},
-        {"op": "add", "path": "/spec/devices/0/taints/0/timeAdded", "value": NOW_TEXT},
-    )
-
-
-@table(
     "stored, time",
     {
         "the same taint of the device": (make_device("b", [make_taint(time_added=OLD_TEXT)]), OLD_TEXT),
         "the first of several": (make_device("b", [make_taint(time_added=OLD_TEXT), make_taint()]), OLD_TEXT),
-        "another value": (make_device("b", [make_taint(time_added=OLD_TEXT, value="v")]), NOW_TEXT),
-        "another effect": (make_device("b", [make_taint(time_added=OLD_TEXT, effect="None")]), NOW_TEXT),
         "another device": (make_device("a", [make_taint(time_added=OLD_TEXT)]), NOW_TEXT),
         "no taint before": (make_device("b"), NOW_TEXT),
-        "no time before": (make_device("b", [MISSING]), NOW_TEXT),
     },
 )
 def test_time_is_carried_over_within_a_device(stored: Any, time: str) -> None:
@@ -232,37 +202,11 @@ def test_times_of_a_patch_of_the_first_revision_are_those_of_no_execute() -> Non
 
 
 BARE = make_toleration(operator=None, value="v")
-EMPTY = make_toleration(operator="", value="v")
-
-
-@table(
-    "requests, version, paths",
-    {
-        "exactly": (
-            [make_request(tolerations=[make_toleration(), BARE, EMPTY])],
-            "v1",
-            ["0/exactly/tolerations/1", "0/exactly/tolerations/2"],
-        ),
-        "an unknown operator": ([make_request(tolerations=[make_toleration(operator="Gt")])], "v1", []),
-    },
-)
-def test_operator_of_a_toleration(requests: Any, version: str, paths: list[str]) -> None:
-    claim = {f"/spec/devices/requests/{path}/operator": "Equal" for path in paths}
-    assert edits(make_claim(requests=requests, version=version)) == claim
-    template = {f"/spec/spec/devices/requests/{path}/operator": "Equal" for path in paths}
-    assert edits(make_template(requests=requests, version=version)) == template
 
 
 def test_operator_in_an_allocation() -> None:
     claim = make_claim(status=make_status(make_result(), make_result([BARE])))
     assert edits(claim) == {"/status/allocation/devices/results/1/tolerations/0/operator": "Equal"}
-
-
-def test_nothing_else_has_a_default() -> None:
-    bare = make_claim([{"operator": "Exists"}])
-    assert edits(bare) == {}  # D-7: no effect, no value, no seconds
-    assert json.dumps(apply_patch(make_rule(taint={"timeAdded": OLD_TEXT}), ())).count("effect") == 0
-    assert edits(make_rule(taint={"timeAdded": OLD_TEXT})) == {}
 
 
 def test_what_is_no_object_of_ours_is_left_alone() -> None:

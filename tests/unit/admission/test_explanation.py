@@ -113,20 +113,6 @@ def test_stored_claim_from_a_template_is_judged_as_the_author_that_it_names() ->
     assert (author, found.walks) == (Author.UNKNOWN, ())
 
 
-def test_action_is_that_of_the_rule_that_decides() -> None:
-    warned = make_entry("warned", "warn")
-    request = {**make_entry("no-admin", "deny", {"adminAccess": True}), "subject": "request"}
-    for rules, actions in (
-        ([warned, NO_KEY], [Action.DENY]),
-        ([warned], [Action.ALLOW]),
-        ([make_entry("may", "allow"), NO_KEY], [Action.ALLOW]),
-        ([request], [Action.ALLOW, Action.ALLOW]),
-    ):
-        context = make_context(judge=judge_of(*rules))
-        found = explain(make_admission_request(make_claim([make_toleration()])), context)
-        assert [walk.action for walk in found.walks] == actions
-
-
 def test_what_is_no_claim_or_cannot_be_read_is_not_explained() -> None:
     context = make_context(judge=judge_of(NO_KEY))
     assert explained_at_rest(make_rule(), context) is None

@@ -70,12 +70,6 @@ def test_warning_and_audit_log_name_the_gang() -> None:
     assert measured_in(decision.annotations["impact"]).figures["gangSize"] == 32
 
 
-def test_refusal_names_the_gang() -> None:
-    decision = ask(tainting(node(0)), job_set(), Policy(impact=allowing(pods=3)))
-    (text,) = refusals(decision)
-    assert text.startswith(f"hits 4 devices, 4 pods in 1 namespace, {TRAIN}: the limit is 3 pods; ")
-
-
 def test_without_pods_nothing_is_said() -> None:
     decision = ask(tainting(node(0)), job_set(), blind=True)
     assert told(decision) == [("warn", EVICTED)]

@@ -91,19 +91,6 @@ def test_spec_of_128_objects_and_lists_is_known(text: bytes, count: int, *, is_k
     assert (KnownSpecs(of_template=False).get(text) is not None) is is_known
 
 
-@table(
-    "spec",
-    {
-        "a wrong type": {"devices": 1},
-        "more tolerations than documented": spec_of(make_claim([make_toleration()] * 17)),
-        "more requests than documented": spec_of(make_claim(requests=[make_request()] * 33)),
-        "no object": "spec",
-    },
-)
-def test_spec_with_a_fault_that_reading_finds_is_read_with_the_object(spec: Any) -> None:
-    assert known(spec) is None
-
-
 def test_specs_of_templates_are_read_as_such() -> None:
     template = make_template([make_toleration()])
     template["spec"]["metadata"] = {"annotations": {"a": "b"}}
@@ -180,13 +167,6 @@ def test_spec_of_a_claim_is_known_unless_the_object_has_more(changes: dict[str, 
     assert request.object == manifest
 
 
-def test_claim_without_spec_has_none() -> None:
-    manifest = make_claim()
-    del manifest["spec"]
-    request = make_admission_request(manifest)
-    assert (request.known, request.object) == (None, manifest)
-
-
 def test_resource_that_comes_late_in_the_review_is_read_whole() -> None:
     review = make_review(make_claim())
     late = encoded({"other": "x" * 512} | review)
@@ -201,14 +181,6 @@ def test_of_a_review_of_another_resource_nothing_is_known() -> None:
     assert decode_review(encoded(review)).known is not None
     review["request"]["resource"]["resource"] = "resourceslices"
     assert decode_review(encoded(review)).known is None
-
-
-def test_status_of_a_claim_that_is_created_is_not_judged_by_its_name() -> None:
-    """No server sends that; the rules of the status have nothing to say about it."""
-    manifest = make_claim([make_toleration()], meta=make_meta("No Name"))
-    request = make_admission_request(manifest, sub_resource="status")
-    assert request.known is not None
-    assert validate(request, make_context()).allowed
 
 
 def test_another_spec_in_the_place_of_the_known_one_is_read() -> None:
@@ -314,10 +286,6 @@ def settled(judge: Any, names: Any = GPU, **options: Any) -> bool:
 )
 def test_ruling_that_says_something_or_asks_an_expression_is_not_kept(entry: Any) -> None:
     assert not settled(judge_of(entry))
-
-
-def test_ruling_is_not_kept_while_a_candidate_is_compared() -> None:
-    assert not settled(judge_of(make_entry("no-nics", "deny", {"drivers": ["nic.example.com"]})), candidate=judge_of())
 
 
 def test_other_drivers_behind_a_class_are_judged_anew() -> None:

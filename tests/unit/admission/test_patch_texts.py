@@ -9,23 +9,14 @@ from msgspec import structs
 
 from tests.builders import DRIVER, KEY, decoded, make_rule, make_taint
 from tests.tables import table
-from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
+from tests.unit.admission.guarding import OTHER, UNREADABLE, allowing, over, refusals, text_in
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
 from webhook.api.rules import EVICTED_PODS, PATCH_LABEL
 from webhook.inventory.impact import Impact
 from webhook.inventory.targets import DeviceNames
-from webhook.policy.model import ImpactLimits, ImpactSettings, RequesterMatch, TaintMatch
+from webhook.policy.model import ImpactLimits, ImpactSettings, TaintMatch
 
 FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"
-
-
-def test_text_confirms_the_patch() -> None:
-    limits = allowing(pods=3)
-    text = text_in(ask_patch(patching(cel(FIRST)), impact=limits))
-    confirmed = ask_patch(patching(cel(FIRST), text=text), impact=limits)
-    assert confirmed.allowed
-    assert confirmed.annotations["impact"].endswith(" over=limit:pods confirmed")
-    assert confirmed.assumed is not None
 
 
 @table(
@@ -55,13 +46,6 @@ def test_text_holds_whatever_the_time_as_long_as_it_is_not_back_dated(time: str)
     assert ask_patch(patching(cel(FIRST), evicting(time_added=time), text=text), impact=limits).allowed
 
 
-def test_text_for_less_is_refused() -> None:
-    limits = allowing(pods=1)
-    text = text_in(ask_patch(patching(cel(FIRST)), impact=limits, cluster=racks(2)))
-    decision = ask_patch(patching(cel(FIRST), text=text), impact=limits)
-    assert any(found.startswith("was printed for less: now 4 devices (at most 3)") for found in refusals(decision))
-
-
 def test_text_for_far_more_is_refused_also_where_none_is_needed() -> None:
     text = text_in(ask_patch(patching(), impact=allowing(pods=0), cluster=racks(100)))
     for old in (None, patching()):
@@ -80,13 +64,6 @@ def test_new_text_on_a_stored_patch_is_judged_as_a_whole() -> None:
     refused = ask_patch(patching(text="renew"), patching(), impact=limits)
     assert refusals(refused)[0].startswith(f"{FOUR_PODS}: the limit is 3 pods")
     assert ask_patch(patching(text=text_in(refused)), patching(), impact=limits).allowed
-
-
-def test_text_is_not_set_while_the_impact_is_unknown() -> None:
-    text = text_in(ask_patch(patching(), impact=allowing(pods=0)))
-    found = refusals(ask_patch(patching(text=text), cluster=UNKNOWN))
-    assert len(found) == 2
-    assert found[1].startswith("cannot be compared with the impact: ")
 
 
 def test_patch_that_does_nothing_yet_is_confirmed_for_what_it_will_do() -> None:
@@ -184,9 +161,3 @@ def test_patch_counts_with_what_began_a_moment_ago() -> None:
     closed = (DeviceNames(DRIVER, "node-0"),)
     crowded = ask_patch(patching(chosen, make_taint()), impact=allowing(devices=3), closed=closed)
     assert over(crowded) == ["window:devices"]
-
-
-def test_entry_of_the_requester_counts() -> None:
-    impact = ImpactSettings(limits=(ImpactLimits(RequesterMatch(users=("ops",)), pods=9), ImpactLimits(pods=3)))
-    assert ask_patch(patching(), impact=impact, user="ops").allowed
-    assert not ask_patch(patching(), impact=impact, user="dev").allowed

@@ -171,11 +171,6 @@ def test_taints_in_slices_count(others: list[InventoryObject], expected: list[st
     assert reasons(*others) == expected
 
 
-def test_devices_of_slices_are_counted_one_by_one() -> None:
-    assert reasons(tainted(1), tainted(2), impact=settings(devices=4)) == []
-    assert reasons(tainted(1), tainted(2), impact=settings(devices=3)) == ["window:devices"]
-
-
 def test_update_from_none_and_a_wider_selector_count_as_new() -> None:
     others = [stored(1, effect="NoSchedule")]
     for old in (one_of("None"), one_of("NoSchedule", 0, unused=True)):

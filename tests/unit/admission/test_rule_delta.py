@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders import DRIVER, NOW, decoded
+from tests.builders import NOW, decoded
 from tests.tables import table
 from tests.unit.admission.guarding import ask, fleet, node, over, tainting, told
 from tests.unit.inventory.values import inventory_of
-from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
-from webhook.inventory.rule_delta import begins_to_evict, is_wide, only_less
+from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND
+from webhook.inventory.rule_delta import begins_to_evict, only_less
 from webhook.policy.model import ImpactLimits, ImpactSettings
 
 EARLIER = NOW - timedelta(seconds=1)
@@ -124,22 +124,6 @@ def test_old_rule_that_asks_another_evictor_begins_nothing() -> None:
     new, old = tainting(node(0), added=YESTERDAY, evict=True), tainting(node(0), added=YESTERDAY)
     assert not begins_to_evict(value(new), value(old))
     assert over(ask(new, old)) == []
-
-
-@pytest.mark.parametrize(
-    ("selector", "wide"),
-    [
-        (None, True),
-        (DeviceSelector(), True),
-        (DeviceSelector(unknown=(("all", "true"),)), True),
-        (DeviceSelector(device_class_name="gpu"), True),
-        (DeviceSelector(driver=DRIVER), False),
-        (DeviceSelector(pool="node-0"), False),
-        (DeviceSelector(device="gpu-0", unknown=(("all", "true"),)), True),
-    ],
-)
-def test_selector_is_wide_if_no_name_narrows_it(selector: DeviceSelector | None, *, wide: bool) -> None:
-    assert is_wide(selector) is wide
 
 
 def test_time_that_is_missing_counts_as_now() -> None:

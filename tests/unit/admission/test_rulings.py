@@ -286,13 +286,6 @@ def test_worker_may_end_a_rule_that_it_was_asked_to_empty() -> None:
     assert on_taints(ended, may_end, make_entry("rest", "deny"), old=evicting) == []
 
 
-def test_whoever_may_is_not_stopped() -> None:
-    mine = make_entry("operator-may", "allow", {"requesters": {"serviceAccounts": ["health/operator"]}})
-    operator = "system:serviceaccount:health:operator"
-    assert on_taints(make_rule(), mine, NO_HEALTH, user=operator) == []
-    assert on_taints(make_rule(), mine, NO_HEALTH) == [refused("spec.taint")]
-
-
 @table(
     "when, matches",
     {
@@ -315,11 +308,6 @@ def test_what_a_rule_does_not_name_is_unknown_to_expressions() -> None:
     [text] = on_taints(make_rule(selector={}), asks)
     assert "could not be evaluated" in text
     assert on_taints(make_rule(), asks) == []
-
-
-def test_mode_holds_for_taints_too() -> None:
-    assert [text.partition(" ")[0] for text in on_taints(make_rule(), mode="warn")] == ["warn"]
-    assert on_taints(make_rule(), mode="off") == []
 
 
 def test_refusals_count_as_turned_down_where_the_mode_of_the_policy_makes_warnings_of_them() -> None:

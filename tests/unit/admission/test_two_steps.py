@@ -57,8 +57,13 @@ def test_second_step_passes(old: Any, new: Any) -> None:
     assert ask(new, old, impact=SETTINGS).allowed
 
 
-def test_rule_that_is_created_again_begins_anew() -> None:
-    assert refusals(ask(tainting(generate_name="g"), impact=SETTINGS))[0].startswith("must not evict yet: create")
+def test_rule_is_not_created_evicting() -> None:
+    text = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
+    for evicting_rule in (tainting(), tainting(generate_name="g"), tainting(effect="NoSchedule", evict=True)):
+        assert refusals(ask(evicting_rule, impact=SETTINGS)) == [text]
+        assert ask(evicting_rule).allowed
+    for quiet_rule in (tainting(effect="None"), tainting(effect="NoSchedule")):
+        assert ask(quiet_rule, impact=SETTINGS).allowed
 
 
 def test_rule_that_swaps_its_selector_is_not_softened() -> None:

@@ -70,22 +70,6 @@ def test_rule_past_its_end_must_not_begin_to_act(
     assert [error.field for error in decision.errors] == [f"metadata.annotations[{EXPIRES_AT}]"] * refused
 
 
-@pytest.mark.parametrize(
-    ("rule", "old", "refused"),
-    [
-        (tainting(node(0)), None, True),
-        (tainting(node(0), "NoSchedule", evict=True), None, True),
-        (tainting(node(0), "NoSchedule"), None, False),
-        (tainting(node(0), "None"), None, False),
-    ],
-)
-def test_in_two_steps_nothing_is_created_evicting(rule: Any, old: Any, *, refused: bool) -> None:
-    decision = ask(rule, old, impact=ImpactSettings(two_step=True))
-    text = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
-    assert refusals(decision) == ([text] if refused else [])
-    assert ask(rule, old).allowed
-
-
 def test_mode_warn_tells_and_lets_pass() -> None:
     decision = ask(tainting({}), mode=PolicyMode.WARN)
     assert decision.allowed
@@ -137,15 +121,6 @@ def test_text_that_is_not_needed_any_more_does_no_harm() -> None:
     assert ask(tainting({}, text=text), tainting({}, "NoExecute")).allowed
 
 
-def test_text_for_a_gentle_rule_does_not_confirm_a_blunt_one() -> None:
-    least = ImpactSettings(limits=(ImpactLimits(pods=0),))
-    for gentle in (tainting({}, "NoSchedule", evict=True), tainting({}, "NoSchedule")):
-        text = text_in(ask(gentle, impact=least))
-        assert not ask(tainting({}, text=text), impact=least).allowed
-    blunt = text_in(ask(tainting({}), impact=least))
-    assert not ask(tainting({}, "NoSchedule", evict=True, text=blunt), impact=least).allowed
-
-
 def test_time_added_is_confirmed_only_where_it_was_set_back() -> None:
     now = text_in(ask(tainting({})))
     assert ask(tainting({}, text=now, added=NOW - timedelta(seconds=30))).allowed
@@ -184,13 +159,3 @@ def test_prefix_confirms_no_name_that_somebody_chose() -> None:
     raised = tainting({}, name="gx7x2p", generate_name="g", text=text)
     assert not ask(raised, made).allowed, "an update has a name"
     assert ask(tainting({}, name="gx7x2p", generate_name="g", text=text_in(ask(raised, made))), made).allowed
-
-
-@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_old_object_that_is_missing_is_taken_for_none(operation: str) -> None:
-    assert over(ask(tainting({}), operation=operation)) == ["empty-selector"]
-
-
-def test_delete_is_not_guarded() -> None:
-    decision = ask(None, tainting({}), operation="DELETE")
-    assert (decision.allowed, told(decision)) == (True, [])
