@@ -49,11 +49,7 @@ def published(*taints: Any) -> Any:
     return make_slice([make_device("gpu-0", taints), make_device("gpu-1")])
 
 
-def rule_for(selector: Any, *, name: str = "new", **taint: Any) -> Any:
-    return make_rule(meta={"name": name}, selector=selector, taint=make_taint(**taint))
-
-
-def asking(selector: Any, *, name: str = "new", evict: bool = False, **taint: Any) -> Any:
+def rule_for(selector: Any, *, name: str = "new", evict: bool = False, **taint: Any) -> Any:
     """A rule that may ask our worker to evict."""
     annotations = {EVICT: "true"} if evict else {}
     return make_rule(meta={"name": name, "annotations": annotations}, selector=selector, taint=make_taint(**taint))
@@ -125,8 +121,8 @@ def test_rule_with_another_taint_covers_nothing(taint: dict[str, Any]) -> None:
 )
 def test_rule_covers_another_only_if_both_are_evicted_by_the_same_controller(stored: Any, new: Any) -> None:
     """NoExecute is for the in-tree controller, and `/evict` for ours."""
-    inventory = held(published(), asking({}, name="stored", **stored))
-    assert "DT203" not in codes(answer(asking({"pool": POOL}, **new), inventory))
+    inventory = held(published(), rule_for({}, name="stored", **stored))
+    assert "DT203" not in codes(answer(rule_for({"pool": POOL}, **new), inventory))
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(-30, ["DT203"]), (0, ["DT203"]), (30, [])])

@@ -24,14 +24,9 @@ from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import (
     Action,
-    ImpactLimits,
-    ImpactSettings,
     Policy,
-    PolicyMode,
-    RequesterMatch,
     Share,
     Softening,
-    TaintMatch,
 )
 
 if TYPE_CHECKING:
@@ -184,37 +179,6 @@ def test_text_of_the_refusal_confirms_it() -> None:
     confirmed = sent(tainting(text=text_in(refused)))
     assert confirmed.allowed
     assert confirmed.annotations["impact"].endswith("pendingPods=4 over=limit:pendingPods confirmed")
-
-
-def test_limit_that_may_not_be_confirmed_offers_no_text() -> None:
-    decision = sent(tainting(), impact=allowing(pending_pods=0, confirmable=False))
-    assert "no one may confirm it (confirmable: false)" in refusals(decision)[0]
-
-
-def test_mode_warn_tells_it_and_mode_off_says_nothing() -> None:
-    warned, silent = (sent(tainting(), mode=mode) for mode in (PolicyMode.WARN, PolicyMode.OFF))
-    assert (warned.allowed, silent.allowed) == (True, True)
-    assert [severity for severity, text in told(warned) if "the limit is 0 such pods" in text] == ["warn"]
-    assert told(silent) == []
-
-
-def test_first_entry_that_matches_says_how_many_may_find_none() -> None:
-    entries = (
-        ImpactLimits(requesters=RequesterMatch(users=("oncall",)), pending_pods=4),
-        ImpactLimits(taints=TaintMatch(values=("fan",)), pending_pods=2),
-        ImpactLimits(pending_pods=0),
-    )
-    settings = ImpactSettings(limits=entries)
-    said = [
-        over(sent(tainting(selector, value=value), impact=settings, user=user))
-        for user, value, selector in (
-            ("oncall", "", {"driver": DRIVER}),
-            ("jane", "fan", node(0)),
-            ("jane", "fan", {"driver": DRIVER}),
-            ("jane", "", node(0)),
-        )
-    ]
-    assert said == [[], [], OVER, OVER]
 
 
 @pytest.mark.parametrize("soften", [Softening.OVER, Softening.ALWAYS])
