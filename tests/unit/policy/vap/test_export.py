@@ -284,9 +284,6 @@ def test_coverage_is_a_word_for_reports() -> None:
     assert [str(each) for each in Coverage] == ["full", "partial", "none"]
 
 
-# --- taints -------------------------------------------------------------------------------------
-
-
 # --- claims made from templates ------------------------------------------------------------------
 
 
