@@ -267,22 +267,6 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
 SOFTENED = tainting(effect="NoSchedule", evict=True, annotations={SOFTENED_FROM: "NoExecute"})
 
 
-@table(
-    "before, after, more",
-    {
-        "the mark stays": (SOFTENED, SOFTENED, False),
-        "the mark is gone": (SOFTENED, asked(), True),
-        "NoExecute again": (SOFTENED, tainting(), True),
-        "it evicts no longer": (SOFTENED, tainting(effect="NoSchedule"), False),
-        "marked for the first time": (asked(), SOFTENED, False),
-    },
-)
-def test_rule_that_was_softened_keeps_its_mark_for_as_long_as_it_evicts(before: Any, after: Any, *, more: bool) -> None:
-    """Without the mark the worker's ceiling may be higher."""
-    new, old = (decoded(each)[0] for each in (after, before))
-    assert asks_for_more(new, old, ()) is more
-
-
 def scoped(scope: str, effect: str = "NoSchedule") -> Any:
     return tainting({**node(0), "device": "gpu-0"}, effect, annotations={SCOPE: scope})
 
@@ -290,14 +274,20 @@ def scoped(scope: str, effect: str = "NoSchedule") -> Any:
 @table(
     "before, after, more",
     {
+        "the mark stays": (SOFTENED, SOFTENED, False),
+        "the mark is gone": (SOFTENED, asked(), True),
+        "NoExecute again": (SOFTENED, tainting(), True),
+        "marked, and it evicts no longer": (SOFTENED, tainting(effect="NoSchedule"), False),
+        "marked for the first time": (asked(), SOFTENED, False),
         "now for the whole hardware": (scoped("device"), scoped(HARDWARE), True),
         "for the whole hardware as before": (scoped(HARDWARE), scoped(HARDWARE), False),
         "no longer for it": (scoped(HARDWARE), scoped("device"), False),
-        "another text": (scoped("device"), scoped("pool"), False),
-        "it does nothing": (scoped("device", "None"), scoped(HARDWARE, "None"), False),
+        "another scope": (scoped("device"), scoped("pool"), False),
+        "scoped, and it does nothing": (scoped("device", "None"), scoped(HARDWARE, "None"), False),
     },
 )
-def test_scope_of_the_hardware_asks_for_more_on_a_rule_that_acts(before: Any, after: Any, *, more: bool) -> None:
+def test_mark_that_goes_and_scope_that_comes_ask_for_more(before: Any, after: Any, *, more: bool) -> None:
+    """Without the mark of a softened rule that evicts the worker's ceiling may be higher."""
     new, old = (decoded(each)[0] for each in (after, before))
     assert asks_for_more(new, old, ()) is more
 

@@ -431,24 +431,16 @@ def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning
 # --- claims that say that the scheduler made them -----------------------------------------------------
 
 
-def annotated(*, template: bool) -> list[Any]:
-    """Sixty claims of pods that in-tree eviction does evict, with the annotation of the scheduler's own claims."""
-    marks = {EXTENDED_RESOURCE: "true", **({FROM_TEMPLATE: "gpu"} if template else {})}
-    return [
-        make_scheduler_claim(
-            f"train-{number}",
-            f"node-0/gpu-{number}",
-            name=f"train-{number}-gpu-x7k2p",
-            request="gpu",
-            annotations=marks,
-        )
-        for number in range(60)
-    ]
-
-
 @pytest.mark.parametrize("template", [True, False], ids=["put into the template", "and the template's removed"])
 def test_forged_annotation_hides_no_pod(*, template: bool) -> None:
-    decision = ask(tainting(), cluster=inventory_of(*map(held, annotated(template=template))), impact=allowing(pods=50))
+    """In-tree eviction does evict the pods of claims that carry the annotation of the scheduler's own."""
+    marks = {EXTENDED_RESOURCE: "true", **({FROM_TEMPLATE: "gpu"} if template else {})}
+    fields: dict[str, Any] = {"request": "gpu", "annotations": marks}
+    claims = [
+        make_scheduler_claim(f"train-{number}", f"node-0/gpu-{number}", name=f"train-{number}-gpu-x7k2p", **fields)
+        for number in range(60)
+    ]
+    decision = ask(tainting(), cluster=inventory_of(*map(held, claims)), impact=allowing(pods=50))
     assert over(decision) == ["limit:pods"]
     assert "hits 0 devices, 60 pods in 1 namespace" in refusals(decision)[0]
 
