@@ -299,26 +299,17 @@ def test_advice_on_the_annotations_of_a_rule(name: str, expected: list[str]) -> 
                 f"DT006 spec.taints[0].taint.effect: {UNKNOWN_EFFECT}",
             ],
         ),
-    },
-)
-def test_advice_on_slices(manifest: Any, expected: list[str]) -> None:
-    assert advice(manifest) == expected
-
-
-@table(
-    "manifest, expected",
-    {
-        "a taint": (
+        "a taint of a patch": (
             make_patch(taints=[make_taint(effect="Evict")]),
             [f"DT006 spec.devices.taints[0].effect: {UNKNOWN_EFFECT}"],
         ),
-        "an empty filter": (
+        "an empty filter of a patch": (
             make_patch(filter_={}),
             ["DT011 spec.devices.filter: is empty: the patch applies to every device"],
         ),
     },
 )
-def test_advice_on_patches(manifest: Any, expected: list[str]) -> None:
+def test_advice_on_slices_and_patches(manifest: Any, expected: list[str]) -> None:
     assert advice(manifest) == expected
 
 
