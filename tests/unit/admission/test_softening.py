@@ -303,6 +303,14 @@ def test_text_that_does_not_hold_is_refused_with_one_that_does(text: str, form: 
     assert "/mutate" not in " ".join(refusals(sent.judged))
 
 
+def test_text_for_less_is_refused_although_the_form_would_do_without_one() -> None:
+    """The worker would take its figures for a ceiling."""
+    text = text_in(send(stored_softened(), cluster=inventory_of(*fleet(5)), user="dana").judged)
+    given = stored_softened(annotations={CONFIRM_IMPACT: text})
+    sent = send(given, stored_softened(), cluster=inventory_of(*fleet(9)))
+    assert refusals(sent.judged)[1].startswith("was printed for less: now 18 devices")
+
+
 def test_who_may_confirm_more_gets_a_text_for_a_softened_rule() -> None:
     """Its ceiling for the worker may be lower than the limit of who confirms it."""
     settings = softening(others=ImpactLimits(pods=None))
