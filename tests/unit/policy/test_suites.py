@@ -64,11 +64,6 @@ def with_steps(*steps: Any, **fields: Any) -> dict[str, Any]:
     return make_suite(make_case(before=list(steps), time=NOW_TEXT), inventory={"files": ["dump"]}, **fields)
 
 
-def default_of(suite: Suite) -> Requester | None:
-    """Who asks where a case does not say."""
-    return suite.cases[-1].requester
-
-
 FULL = make_suite(
     make_case(
         name="full",
@@ -118,7 +113,7 @@ def test_every_field_is_read() -> None:
     assert (str(created.path), created.seconds_ago, created.object) == ("cases[0].before[0]", 60, OBJECT)
     assert created.requester == full.requester
     assert (updated.seconds_ago, updated.file, updated.old_object, updated.operation) == (0, "r.yaml", OBJECT, "UPDATE")
-    assert updated.requester == default_of(suite)
+    assert updated.requester == default.requester
     assert suite.inventory == InventorySource((OBJECT,), ("dump",))
     assert (generated.file, generated.requester) == ("c.yaml", None)
     assert default.requester is not None
