@@ -138,9 +138,9 @@ class PatchController:
 
     def observe_rule(self, name: str, new: StoredRule | None) -> None:
         """Note that a rule came, changed or went. What was written here may come after earlier versions."""
-        known, written = self.book.rules.get(name), self._written.get(name)
+        known, written = self.book.rules.get(name), self._written.get(name, "")
         same = known is not None and new is not None and known.meta.uid == new.meta.uid
-        if same and written and is_newer(written, new.meta.resource_version):
+        if new is not None and same and written and is_newer(written, new.meta.resource_version):
             return
         self._written.pop(name, None)
         concerned = self.book.put_rule(name, new)

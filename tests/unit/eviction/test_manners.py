@@ -241,5 +241,5 @@ def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked:
     """Whatever the server asks for."""
     world = evicting(claim(), pod(), rule(), answers=[FAILED._replace(retry_after_seconds=asked)] * 100)
     world.advance(60)
-    asked = [seconds for _, _, seconds in world.cluster.requests]
-    assert asked[-1] - asked[-2] == pytest.approx(10.0, abs=0.01)
+    sent = [seconds for _, _, seconds in world.cluster.requests]
+    assert sent[-1] - sent[-2] == pytest.approx(10.0, abs=0.01)

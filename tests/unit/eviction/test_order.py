@@ -60,7 +60,7 @@ def come(*objects: Come, held: tuple[str, ...] = (), mode: Mode = Mode.REPLACEME
 
 def hit(*objects: Come, held: tuple[str, ...] = (), **planned: float) -> Case:
     """With a rule for all devices."""
-    return come(*objects, rule(), held=held, **planned)
+    return come(*objects, rule(), held=held, mode=Mode.REPLACEMENT, **planned)
 
 
 def spared(old: InventoryObject, new: InventoryObject | None, *before: InventoryObject) -> Case:

@@ -10,7 +10,7 @@ import pytest
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedCapacity, ResourceSlicePatch
 from webhook.cluster.cache.known_patches import PatchCache, PatchesInForce
-from webhook.patches import slice_patches
+from webhook.patches.patching import by_precedence
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_change_while_patches_are_put_together_is_not_lost(monkeypatch: pytest.M
     monkeypatch.setattr(force, "_doubt", lambda: "")
     store = force.reflector._store
     store.upsert(patch("1Gi"))
-    ordered = slice_patches.by_precedence
+    place = "webhook.patches.slice_patches.by_precedence"
 
     def changed_meanwhile(patches: Any) -> Any:
-        monkeypatch.setattr(slice_patches, "by_precedence", ordered)
+        monkeypatch.setattr(place, by_precedence)
         store.upsert(patch("2Gi"))
-        return ordered(patches)
+        return by_precedence(patches)
 
-    monkeypatch.setattr(slice_patches, "by_precedence", changed_meanwhile)
+    monkeypatch.setattr(place, changed_meanwhile)
     assert force.for_slices().patches == (patch("1Gi"),)
     assert force.for_slices().patches == (patch("2Gi"),)
     assert force.for_slices() is force.for_slices()

@@ -66,7 +66,8 @@ def test_deadline_goes_on_and_no_eviction_is_cancelled_while_a_pool_is_published
     """M6: while the newest generation is incomplete, the last complete one counts."""
     world = evicting(claim("pod"), pod("pod"), budgets=[Budget()], deadline_seconds=600, delete_after_deadline=True)
     for generation in range(1, 9):
-        for name, devices in (("slice-a", {"gpu-9": ()}), ("slice-b", {"gpu-0": (taint(),)})):
+        halves: dict[str, Devices] = {"slice-a": {"gpu-9": ()}, "slice-b": {"gpu-0": (taint(),)}}
+        for name, devices in halves.items():
             world.change(world.inventory.slices.get(name), half(devices, name=name, generation=generation))
             world.settle()
         world.advance(300)
