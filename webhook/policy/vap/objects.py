@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.api.names import OWN_NAMESPACE, PROGRAM
+from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT, PROGRAM
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.model import NAMESPACE_NAME_LABEL, TOLERATIONS_MAX, Policy, PolicyMode
@@ -168,11 +168,22 @@ oldObject == null || !has(oldObject.metadata.deletionTimestamp) || object.spec !
     && !(has(pair[1].metadata.annotations) && name in pair[1].metadata.annotations
       && pair[0].metadata.annotations[name] == pair[1].metadata.annotations[name])))"""
 
+_OWNED: Final = f"""\
+has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner,
+  has(owner.controller) && owner.controller
+  && ((owner.kind == "ResourceSlicePatch" && owner.apiVersion.startsWith("{OWN_GROUP}/"))
+    || (owner.kind == "DeviceTaintRule" && owner.apiVersion.startsWith("{GROUP}/"))))"""
 
-def _conditions(kind: PolicyTopic, policy: Policy, *, with_generated: bool) -> Iterator[tuple[str, str]]:
+
+def _conditions(
+    kind: PolicyTopic, policy: Policy, namespace: str, *, with_generated: bool
+) -> Iterator[tuple[str, str]]:
     """Match conditions, by name: what the webhook is not asked about, or has no word on."""
     if kind in (PolicyTopic.TAINTS, PolicyTopic.GUARD):
         yield "not-only-clean-up", _NOT_ONLY_CLEAN_UP
+        # Such a rule was judged with its patch, or the rule whose hardware it closes.
+        account = f'{_USER} == "system:serviceaccount:{namespace}:{PATCH_ACCOUNT}"'
+        yield "not-by-the-patch-controller", not_(all_of([account, _OWNED]))
         return
     if kind is PolicyTopic.LABELS:
         return
@@ -267,7 +278,7 @@ class Maker:
     def _pair(
         self, name: str, kind: PolicyTopic, validations: Sequence[Validation], mode: PolicyMode, failure_policy: str
     ) -> Iterator[dict[str, Any]]:
-        conditions = _conditions(kind, self._policy, with_generated=self._with_generated)
+        conditions = _conditions(kind, self._policy, self._namespace, with_generated=self._with_generated)
         spec = {
             "failurePolicy": failure_policy,
             "matchConstraints": _constraints(kind, self._namespace),
