@@ -61,7 +61,8 @@ _DIGITS_MOST: Final = 9
 
 OWN_RATE_BURST: Final = 10
 """Burst of a taint with a rate of its own (N-13)."""
-_RATE_DIGITS: Final = 9
+_RATE_DIGITS: Final = 19
+"""A patch may have any int64."""
 UNKNOWN_FIELDS_MAX: Final = 32
 """Unknown fields of a selector that are kept."""
 _SELECTOR_FIELDS: Final = frozenset({"driver", "pool", "device", "deviceClassName", "selectors"})
@@ -162,7 +163,7 @@ def not_before_of(rule: DeviceTaintRule) -> datetime | None:
 def own_rate(rule: DeviceTaintRule) -> float | None:
     """The evictions per second that the rule brings with it, as annotation or in its taint; None: the policy's hold.
 
-    A text that is no whole number of one to nine digits above zero counts as none.
+    A text that is no whole number of one to 19 digits above zero counts as none.
     """
     text = rule.meta.annotations.get(EVICTIONS_PER_SECOND, "")
     if text.isascii() and text.isdigit() and len(text) <= _RATE_DIGITS and int(text):

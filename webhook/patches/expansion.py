@@ -6,7 +6,6 @@ overwrite it (`semantics.md` P-22). Otherwise a device has from the rules what `
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -146,7 +145,7 @@ def annotations_of(taint: DeviceTaint) -> dict[str, str]:
     if extras is None:
         return {}
     found = {
-        DATA: None if extras.data is None else json.dumps(extras.data, sort_keys=True, separators=(",", ":")),
+        DATA: None if extras.data is None else msgspec.json.encode(extras.data, order="deterministic").decode(),
         DESCRIPTION: extras.description,
         EVICTIONS_PER_SECOND: None if extras.evictions_per_second is None else str(extras.evictions_per_second),
     }

@@ -33,7 +33,7 @@ from webhook.validation.formats import METADATA, size_bytes
 from webhook.validation.taints import data_errors, description_errors
 
 TOLERATIONS_MAX: Final = 16
-_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_DIGITS: Final = re.compile(r"[0-9]{1,19}")
 ANNOTATIONS: Final = METADATA.child("annotations")
 
 

@@ -202,8 +202,8 @@ def test_rule_that_is_being_deleted_is_judged_like_any_other() -> None:
         "the policy's again, which any rule may have": ("1", None, False),
         "no number leaves the policy's": ("1", "many", False),
         "nor is zero a rate": ("20", "0", False),
-        "nor what the worker takes for none": ("20", "1000000000", False),
-        "the highest that it takes": ("20", "999999999", True),
+        "nor what the worker takes for none": ("20", "1" + "0" * 19, False),
+        "the highest that it takes": ("20", "9" * 19, True),
         "instead of none that was understood": ("many", "6", True),
     },
 )

@@ -181,8 +181,8 @@ def test_wrong_types_in_a_rule_are_told() -> None:
     ("annotation", "field", "rate"),
     [
         pytest.param("1", None, 1.0, id="one"),
-        pytest.param("999999999", None, 999_999_999.0, id="nine digits"),
-        pytest.param("1000000000", None, None, id="ten digits"),
+        pytest.param("9223372036854775807", None, 2.0**63, id="19 digits"),
+        pytest.param("10000000000000000000", None, None, id="20 digits"),
         pytest.param("0", None, None, id="zero"),
         pytest.param("-1", None, None, id="below zero"),
         pytest.param("1.5", None, None, id="no whole number"),

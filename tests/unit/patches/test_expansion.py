@@ -160,7 +160,7 @@ def test_rule_is_one_that_servers_accept(name: str) -> None:
     [
         pytest.param(None, {}, id="nothing"),
         pytest.param(TaintExtras(), {}, id="nothing that is set"),
-        pytest.param(TaintExtras({"b": [1, None], "a": "ü"}), {"data": '{"a":"\\u00fc","b":[1,null]}'}, id="data"),
+        pytest.param(TaintExtras({"b": [1, None], "a": "ü"}), {"data": '{"a":"ü","b":[1,null]}'}, id="data"),
         pytest.param(TaintExtras({}), {"data": "{}"}, id="empty data"),
         pytest.param(TaintExtras(description="hot"), {"description": "hot"}, id="description"),
         pytest.param(TaintExtras(evictions_per_second=5), {"evictions-per-second": "5"}, id="rate"),

@@ -67,14 +67,14 @@ def annotated(name: str, text: str) -> Any:
         "more (N-9)": ("data", '{"a":"' + "x" * 10_233 + '"}', "Too long: may not be more than 10240 bytes"),
         "a list as data (N-9)": ("data", "[1]", 'Invalid value: "a list of 1 entries": must be a JSON object'),
         "null as data": ("data", "null", "Invalid value: null: must be a JSON object"),
-        "a high rate": ("evictions-per-second", "9" * 18, None),
+        "a high rate": ("evictions-per-second", "9" * 19, None),
         **{
             f"{text!r} as rate (N-11)": (
                 "evictions-per-second",
                 text,
                 f'Invalid value: "{text}": must be a whole number above zero, such as "10"',
             )
-            for text in ("0", "000", "-1", "+1", "1.5", "", "ten", "1 ", "9" * 19, "\u0663")
+            for text in ("0", "000", "-1", "+1", "1.5", "", "ten", "1 ", "9" * 20, "\u0663")
         },
         "true": ("evict", "true", None),
         "false": ("evict", "false", None),
