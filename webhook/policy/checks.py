@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
@@ -27,6 +28,8 @@ from webhook.policy.windows import is_zone, schedule_fault
 
 _TYPING_ERRORS: Final = 3
 _COMPARED_MAX: Final = 100
+_NO_PREFIX: Final = re.compile(r"[^/]*(\.[-.]|-\.)[^/]*/|[^/]{254,}/")
+"""Keys that the schema's pattern takes though no API server does."""
 _WITH_VALUES: Final = frozenset({"In", "NotIn"})
 
 
@@ -196,6 +199,9 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 def _toleration_errors(toleration: DeviceToleration, at: Path) -> Iterator[FieldError]:
     """What the API server (L-1 to L-6) or the documented rules would refuse in the claim that gets the toleration."""
+    if _NO_PREFIX.match(toleration.key):
+        text = "prefix part must be a DNS subdomain of at most 253 characters"
+        yield invalid(at.child("key"), toleration.key, text)
     if toleration.operator == EXISTS and toleration.value:
         yield invalid(at.child("value"), toleration.value, "must be empty for operator `Exists`")
     if toleration.operator != EXISTS and not toleration.key:
