@@ -11,8 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from webhook.admission.confirmation import NOTHING, CarriedText, ImpactToConfirm
 from webhook.admission.context import AdmissionContext
@@ -138,6 +142,8 @@ def change_of_patch(
     Raises OutOfTime.
     """
     rates = usual_rates(context)
+    if old is not None:
+        old = _with_times(old, new, context.now)
     no_more = not whole and old is not None and does_no_more(new, old, rates)
     if old is not None and no_more and does_no_more(old, new, rates):
         return GuardedChange()
@@ -167,6 +173,15 @@ def change_of_patch(
         if most is not reach:  # what it begins to do may have been counted long ago, while others hid it
             added += added_rules(new, reach, before, pools, rates)
     return GuardedChange(added, tuple(_that_come(reach, before)), tuple(_remarks(new, reach, most, inventory)))
+
+
+def _with_times(old: ResourceSlicePatch, new: ResourceSlicePatch, now: datetime) -> ResourceSlicePatch:
+    """Return the stored patch with the times that an update gives it now where it has none: its rules are older."""
+    identity = attrgetter("key", "value", "effect")
+    recent = [each for each in new.taints if each.time_added is not None and each.time_added >= now - CLOCK_SKEW]
+    times = {identity(each): each.time_added for each in recent}
+    timed = [structs.replace(each, time_added=each.time_added or times.get(identity(each))) for each in old.taints]
+    return structs.replace(old, taints=tuple(timed))
 
 
 def _reaches(
