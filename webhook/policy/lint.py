@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -50,8 +50,9 @@ def warnings(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[Finding]:
     """Advice on a policy that needs no clock. `namespace` has our own service accounts. `check` may raise."""
-    yield from _rule_warnings(policy.rules, at.child("rules"), check)
-    yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
+    excused = frozenset([name for exception in policy.exceptions for name in exception.rules])
+    yield from _rule_warnings(policy.rules, at.child("rules"), excused, check)
+    yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), excused, check)
     error = untrusted(policy, at)
     if error is not None:
         yield _warn("DT112", error)
@@ -121,7 +122,9 @@ def expiring(policy: Policy, now: datetime, at: Path | None = None) -> Iterator[
             yield _warn("DT109", invalid(path, format_time(ends), text))
 
 
-def _rule_warnings(rules: Sequence[Rule], at: Path, check: Callable[[str], None]) -> Iterator[Finding]:
+def _rule_warnings(
+    rules: Sequence[Rule], at: Path, excused: Container[str], check: Callable[[str], None]
+) -> Iterator[Finding]:
     walks = {subject: EarlierRules() for subject in Subject}
     for position, rule in enumerate(rules):
         check(PHASE)
@@ -131,7 +134,8 @@ def _rule_warnings(rules: Sequence[Rule], at: Path, check: Callable[[str], None]
             yield _warn(
                 "DT101", forbidden(path, f'is never reached: rule "{earlier.name}" decides all that it matches')
             )
-        walks[rule.subject].add(rule)
+        if rule.name not in excused:
+            walks[rule.subject].add(rule)
         yield from _match_warnings(rule.match, path.child("match"))
         tolerations = rule.match.tolerations
         if rule.action is Action.ALLOW and tolerations is not None and frozenset(tolerations.effects) == _ALL_BUT_NONE:
