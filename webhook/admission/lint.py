@@ -288,7 +288,7 @@ def _toleration(at: Path, toleration: DeviceToleration, servers: ServerFacts) ->
         text = f"overflows in the in-tree controller, which may evict at once; at most {MAX_SECONDS}, or omit it"
         yield advice("DT009", at.child("tolerationSeconds"), seconds, text)
     elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):
-        text = "gives no time: the pod is evicted at once, as if the entry were not there"
+        text = "gives no time: the pod is evicted at once, also beside entries with more seconds"
         yield advice("DT010", at.child("tolerationSeconds"), seconds, text)
     domain = _reserved_domain(toleration.key)
     if domain:

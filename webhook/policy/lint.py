@@ -38,6 +38,8 @@ MISREAD: Final = "DT113"
 """The code of warnings that need the text of the document; `files.manifests` gives them."""
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
+_APART_SECONDS: Final = 22 * 3600.0
+"""Starts at one time of the day are further apart, also where clocks go forward."""
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
 _TWO_STEPS: Final = "twoStep refuses rules created with NoExecute, so they are not softened; set twoStep: false"
 _FORCED: Final = "deletes by force: the device is free for others while containers still use it; set 1 or more"
@@ -58,7 +60,7 @@ def warnings(
         yield _warn("DT112", error)
     masters = denies_masters(policy.taint_rules)
     if masters is not None:
-        text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
+        text = "denies every taint that no rule before it allows, also to system:masters; put one that allows before it"
         yield _warn("DT105", forbidden(at.child("taintRules").index(masters), text))
     for position, exception in enumerate(policy.exceptions):
         path = at.child("exceptions").index(position)
@@ -96,14 +98,13 @@ def _limit_and_profile_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
 
 def _window_warnings(profile: EvictionProfile, at: Path) -> Iterator[Finding]:
     """A deadline that passes in no window."""
-    longest = max([each.duration_seconds for each in profile.windows], default=None)
-    if (
-        longest is not None
-        and not profile.skips
-        and profile.delete_after_deadline
-        and profile.deadline_seconds >= longest
-    ):
-        length = minutes_text(longest)
+    if len(profile.windows) != 1 or profile.skips or not profile.delete_after_deadline:
+        return
+    (window,) = profile.windows
+    # Several windows, or starts on one day, may follow each other without a gap.
+    daily = all(map(str.isdecimal, window.schedule.split()[:2])) and window.duration_seconds <= _APART_SECONDS
+    if daily and profile.deadline_seconds >= window.duration_seconds:
+        length = minutes_text(window.duration_seconds)
         text = f"no window is longer than {length}, and the deadline passes only while one is open: nothing is deleted"
         yield _warn("DT122", forbidden(at.child("deadline"), text))
 
@@ -117,7 +118,7 @@ def expiring(policy: Policy, now: datetime, at: Path | None = None) -> Iterator[
             yield _warn("DT107", invalid(path, format_time(ends), "has passed: the exception does nothing, remove it"))
         elif ends - now <= SOON:
             yield _warn("DT108", invalid(path, format_time(ends), "is within a week"))
-        if ends - (exception.not_before or now) > LONG:
+        if ends - max(exception.not_before or now, now) > LONG:
             text = "is more than a year away: that is a rule, write one"
             yield _warn("DT109", invalid(path, format_time(ends), text))
 

@@ -53,7 +53,7 @@ AT = "spec.devices.requests[0].exactly.tolerations[0]"
 SECOND = "spec.devices.requests[0].exactly.tolerations[1]"
 NO_EFFECT = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
 RESERVED_KEY = "taints of nodes are tolerated in the pod, not in a claim"
-NO_TIME = "gives no time: the pod is evicted at once, as if the entry were not there"
+NO_TIME = "gives no time: the pod is evicted at once, also beside entries with more seconds"
 OVERFLOWS = "overflows in the in-tree controller, which may evict at once; at most 9223372036, or omit it"
 A = make_toleration("x.io/a")
 

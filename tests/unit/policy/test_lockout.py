@@ -217,7 +217,7 @@ def test_leaving_our_worker_its_way_is_fine(rules: list[Any]) -> None:
 
 
 def test_locking_out_administrators_is_told() -> None:
-    text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
+    text = "denies every taint that no rule before it allows, also to system:masters; put one that allows before it"
     assert warnings_in(taintRules=[ALLOW_OURS, DENY]) == [f"DT105 taintRules[1]: {text}"]
     assert warnings_in(taintRules=[ALLOW_OURS, ALLOW_ADMINS, DENY]) == []
 
