@@ -183,6 +183,7 @@ def findings_of(
     for ruling in rulings:
         if ruling.evaluation.silent:
             continue
+        enforced = mode is PolicyMode.ENFORCE and Action.DENY not in {hit.action for hit in ruling.hits}
         ending: set[str] = set()
         for hit in ruling.hits:
             exception = hit.exception
@@ -197,8 +198,13 @@ def findings_of(
                             continue
                     error = forbidden(ruling.path, _text(ruling, hit, who))
                     yield Finding(severity, error, rule=hit.rule.name, turned_down=turned_down)
-            elif exception.expires_at - now <= EXPIRY_WARNING and exception.name not in ending:
-                # An exception to several rules is reported once.
+            elif (
+                enforced
+                and hit.rule.action is Action.DENY
+                and exception.expires_at - now <= EXPIRY_WARNING
+                and exception.name not in ending
+            ):
+                # It is reported once though it lifts several rules, and only if something relies on it.
                 ending.add(exception.name)
                 text = f"allowed by an exception until {format_time(exception.expires_at)} only"
                 yield Finding(
