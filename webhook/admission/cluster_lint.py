@@ -11,14 +11,15 @@ from typing import Final
 from webhook.admission.context import AdmissionContext
 from webhook.admission.impact_text import siblings_text
 from webhook.admission.lint import advice
+from webhook.admission.over_limit import usual_rates
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding
 from webhook.api.remembered import remembered
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import Siblings, siblings_of_rule
 from webhook.inventory.pools import Check, acts, in_steps, selects
-from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
+from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, is_wide, narrower
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames, Extent
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
@@ -71,7 +72,8 @@ def _rule(
     if not is_wide(rule.selector) and not _matches_any(rule, inventory, partial(context.budget.check, _PHASE)):
         yield advice("DT201", SELECTOR, None, "matches no published device and no allocated one")
     check = partial(context.budget.check, _PHASE)
-    other = next((each for each in in_steps(inventory.rules.values(), check) if _covers(each, rule)), None)
+    rates, stored = usual_rates(context), in_steps(inventory.rules.values(), check)
+    other = next((each for each in stored if _covers(each, rule) and not asks_for_more(rule, each, rates)), None)
     if other is not None:
         text = f"adds nothing to rule {other.meta.name}, which sets the same taint on all these devices"
         yield advice("DT203", SELECTOR, None, text)
@@ -98,8 +100,10 @@ def _matches_any(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> b
 
 
 def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
-    """Return whether the other rule does everything that this one does, and at least as early."""
-    if other.meta.name == rule.meta.name or other.selector is None:
+    """Return whether the other rule does as much as this one by its spec, at least as early and for as long."""
+    if other.meta.name == rule.meta.name or other.selector is None or other.deleting:
+        return False
+    if other.meta.annotations.get(EXPIRES_AT) not in {None, rule.meta.annotations.get(EXPIRES_AT)}:
         return False
     if (other.taint.key, other.taint.value) != (rule.taint.key, rule.taint.value):
         return False
