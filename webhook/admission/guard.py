@@ -442,7 +442,9 @@ class _Guarding:
             waits = "; ".join(each.reason.text for each in reasons if each.reason.waits)
             yield from figures
             if waits and self._wording is _RULE:
-                yield warn(SELECTOR, f"{waits}: no pod is evicted before {CONFIRM_IMPACT} confirms it")
+                until = f" before {CONFIRM_IMPACT} confirms it"
+                until = until if self._text.confirmable else ", as no one may confirm it (confirmable: false)"
+                yield warn(SELECTOR, f"{waits}: no pod is evicted{until}")
         else:
             yield from self._refused(reasons, summary_of(shown, check.leading, self._context.servers), hit, fault)
 
