@@ -79,7 +79,7 @@ def _is_for(entry: ImpactLimits, taint: DeviceTaint, effect: str) -> bool:
 def resolve_limit(limit: int | Share | None, total: int) -> int | None:
     """The limit as a number, where a share is taken of `total`; None is no limit."""
     if isinstance(limit, Share):
-        return int(total * limit.percent / 100)
+        return int(round(total * limit.percent / 100, 6))  # a product may come out a hair below a whole number
     return limit
 
 
