@@ -14,6 +14,7 @@ from msgspec import json, structs
 
 from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import JSON, FieldError, Path, invalid
+from webhook.api.quantities import parse_quantity
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.validation.formats import object_meta_errors
 from webhook.validation.releases import Release
@@ -149,17 +150,25 @@ def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- 
     return (TEMPLATE_SPEC if of_template else SPEC).child("devices", "requests").index(position)
 
 
-def semantic(value: JSON) -> JSON:
+def _reduced(key: str, value: JSON) -> object:
+    if key == "parameters":  # of a driver: compared as they stand, types and all
+        return json.encode(value, order="deterministic")
+    if key in {"labels", "annotations"}:
+        return value
+    if key == "requests" and isinstance(value, dict):  # of a capacity
+        numbers = {name: parse_quantity(text) for name, text in value.items()}
+        return {name: value[name] if number is None else number for name, number in numbers.items()}
+    return semantic(value)
+
+
+def semantic(value: JSON) -> object:
     """The value with everything left out that the API server treats as if it were missing.
 
-    Null, empty lists, maps and strings, and defaults spelt out compare equal to their absence (L-11).
+    Null, empty lists, maps and strings, and defaults spelt out compare equal to their absence (L-11); so do quantities
+    that spell the same number.
     """
     if isinstance(value, dict):
-        # A driver's parameters are compared as they stand, types and all.
-        reduced = {
-            key: json.encode(entry, order="deterministic") if key == "parameters" else semantic(entry)
-            for key, entry in value.items()
-        }
+        reduced = {key: _reduced(key, entry) for key, entry in value.items()}
         return {
             key: entry
             for key, entry in reduced.items()
