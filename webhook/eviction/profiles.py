@@ -63,7 +63,7 @@ def max_unavailable(limit: int | Share | None, total: int) -> int | None:
     Shares are rounded up, as in PodDisruptionBudgets, so at least one may always be unavailable.
     """
     if isinstance(limit, Share):
-        return max(math.ceil(total * limit.percent / 100), 1)
+        return max(math.ceil(round(total * limit.percent / 100, 6)), 1)
     return limit
 
 
