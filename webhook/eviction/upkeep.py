@@ -225,6 +225,8 @@ class Upkeep:
                 known = structs.replace(known, asked_at=-math.inf)  # it was not asked
             elif outcome.evicted:
                 known = _progressed(structs.replace(known, granted=known.granted + 1))
+                for each in [each for each in budgets if each.needing(1) == limit]:  # a unit may wait for it, too
+                    budgets[each] = structs.replace(budgets[each], refused_at=-math.inf, refused_seconds=0.0)
             budgets[limit] = known
         if outcome is None or not outcome.blocked:
             return
