@@ -286,12 +286,13 @@ class Room:
         known = self._owners[name] = OwnerPlaces(Places(), Places())
         for key in self.owned.get(name, ()):
             pod = self.view.inventory.pods.get(key)
-            if pod is None:
+            taken = None if pod is None else self.ledger.taken.get(pod.meta.uid)
+            if pod is None or (pod.finished and taken is None):
                 continue
-            uid, taken = pod.meta.uid, self.ledger.taken.get(pod.meta.uid)
+            uid = pod.meta.uid
             place = self.view.gang_of(pod, self.view.profile_of(pod)) or uid
             known.all.add(uid, place)
-            missing = pod.deleting or not (pod.ready or pod.finished) or taken is not None
+            missing = pod.deleting or not pod.ready or taken is not None
             if missing and not self.stuck(pod):
                 known.missing.add(uid, place if taken is None else taken.of_owner or place)
         for uid, place in self.ledger.unreplaced.get(name, {}).items():

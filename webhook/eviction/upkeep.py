@@ -302,7 +302,7 @@ class Upkeep:
             self._ledger.take(uid, found)
             self._ledger.grant(uid)
             self._room.place(uid, pod.meta.namespace, doubt.place)
-        elif key in self._view.hit:
+        elif key in self._view.hit and not pod.finished:
             self._room.place(uid, pod.meta.namespace, self._view.gang_of(pod, self._deps.profile_of(pod)) or uid)
 
     def _begin_unit(self, taken: Taken) -> None:

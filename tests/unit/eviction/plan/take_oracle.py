@@ -184,7 +184,7 @@ def _is_missing(room: Room, pod: Pod) -> bool:
         return False
     uid = pod.meta.uid
     taken = uid in room.ledger.taken or uid in room.places
-    return taken or pod.deleting or not (pod.ready or pod.finished)
+    return taken or pod.deleting or not pod.ready
 
 
 def _places_of(room: Room, owner: str) -> tuple[set[str], set[str]]:
@@ -194,6 +194,8 @@ def _places_of(room: Room, owner: str) -> tuple[set[str], set[str]]:
         if owner_of(pod) != owner:
             continue
         uid = pod.meta.uid
+        if pod.finished and uid not in room.ledger.taken and uid not in room.places:
+            continue
         place = gang_of(room.world, pod) or uid
         places.add(place)
         if uid in room.places:
