@@ -64,7 +64,7 @@ def alone(number: int, owner: str, priority: int, refusals: int, seconds: int, r
     """A pod that goes by itself."""
     name, due = f"{owner}-{number}", NOW + timedelta(seconds=seconds)
     going = Going(f"ml/{name}", pod(name), Eviction(due, ()), Profile(0, FREE), due, rate)
-    return Unit((going,), owner, due, (priority, refusals, due, name))
+    return Unit((going,), owner, due, (False, priority, refusals, due, name))
 
 
 def next_of(line: Line, doors: Doors) -> Unit | None:

@@ -116,7 +116,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     members: tuple[Going, ...]
     key: str
     due: datetime
-    order: tuple[int, int, datetime, str]
+    order: tuple[bool, int, int, datetime, str]
 
 
 class RuleFigures(NamedTuple):

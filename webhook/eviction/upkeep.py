@@ -197,6 +197,7 @@ class Upkeep:
             known,
             refusals=known.refusals + 1,
             blocked=outcome.blocked,
+            errors=0 if outcome.blocked else known.errors,
             outdated="",
             retry_at=0.0,
             conflicts=known.conflicts + 1 if outcome.changed else 0,

@@ -86,7 +86,7 @@ class Bench:
 
     def _unit(self, members: list[Going]) -> Unit:
         first = members[0]
-        return Unit(tuple(members), first.gang or first.uid, first.due, (0, 0, first.due, first.key))
+        return Unit(tuple(members), first.gang or first.uid, first.due, (False, 0, 0, first.due, first.key))
 
 
 def _with_deadline(each: Going, seconds: float) -> Going:

@@ -82,8 +82,10 @@ def _failures(dice: Dice, view: View, moment: Moment) -> dict[str, Failure]:
     found = {}
     for pod in _pods(view):
         if dice.often(share):
+            refusals = dice.choice((0, 1, 1, 2))
             found[pod.meta.uid] = Failure(
-                refusals=dice.choice((0, 1, 1, 2)),
+                refusals=refusals,
+                errors=refusals // 2,
                 retry_at=moment.seconds + dice.choice((-5.0, 0.0, 0.0, 0.0, 3.25)),
                 outdated=dice.choice(("", "", "", "1")),
                 blocked=dice.often(0.4),

@@ -29,7 +29,7 @@ class Together:
     members: tuple[Going, ...]
     key: str
     due: datetime
-    order: tuple[int, int, datetime, str]
+    order: tuple[bool, int, int, datetime, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,9 +336,10 @@ def _unit(world: World, wave: list[Going], gangs: set[str], claims: set[str]) ->
     elif len(members) == 1:
         key = members[0].gang or members[0].uid
     due = max([each.due for each in members])
-    failures = [world.ledger.failures[each.uid].refusals for each in members if each.uid in world.ledger.failures]
+    failures = [world.ledger.failures[each.uid] for each in members if each.uid in world.ledger.failures]
+    failed, refusals = any(each.errors for each in failures), max([each.refusals for each in failures], default=0)
     priority = max([each.pod.priority for each in members])
-    return Together(members, key, due, (priority, max(failures, default=0), due, members[0].key))
+    return Together(members, key, due, (failed, priority, refusals, due, members[0].key))
 
 
 # --- when ------------------------------------------------------------------------------------------------------------
