@@ -329,7 +329,7 @@ class Room:
         limits = [self.needs(each) for each in unit.members]
         needed = Counter(limits)
         every = zip(unit.members, limits, strict=True)
-        return {each.uid: limit for each, limit in every if not self._deletes(each, limit, needed[limit])}
+        return {each.uid: limit for each, limit in every if not self.deletes(each, limit, needed[limit])}
 
     def short(self, unit: Unit) -> BudgetLimit | None:
         """Return the first budget whose status does not let all of a unit go, whether it may be asked now or not."""
@@ -339,7 +339,8 @@ class Room:
                 return limit.needing(needed)
         return None
 
-    def _deletes(self, each: Going, limit: BudgetLimit | None, needed: int) -> bool:
+    def deletes(self, each: Going, limit: BudgetLimit | None, needed: int) -> bool:
+        """Tell whether a pod is deleted past these budgets, which its unit needs so many disruptions of."""
         settings = each.profile.settings
         if not settings.delete_after_deadline or deletes_at_once(settings) or limit is None:
             return deletes_at_once(settings)

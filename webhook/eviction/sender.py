@@ -33,6 +33,8 @@ class _Sending(NamedTuple):
     """As in the ledger."""
     deleted: frozenset[str]
     """By a DELETE; the others through the Eviction API."""
+    needed: Counter[BudgetLimit | None]
+    """How many disruptions of which budgets; fewer are needed once its first pods terminate."""
     read: set[str]
     """Those whose metadata were read just now: they are under a budget, or change all the time."""
 
@@ -85,9 +87,8 @@ class Sender:
             return nothing
         self._room.begin(Moment(self._deps.clock.now(), self._deps.clock.seconds()))
         asked, taken = self._room.asked_by(unit), self._ledger.taken[unit.members[0].uid]
-        sending = _Sending(
-            unit, taken.unit, frozenset([each.uid for each in unit.members if each.uid not in asked]), set()
-        )
+        deleted = frozenset([each.uid for each in unit.members if each.uid not in asked])
+        sending = _Sending(unit, taken.unit, deleted, Counter(map(self._room.needs, unit.members)), set())
         if len(unit.members) > 1:
             refused = await self._refused(sending)
             if refused is not None:
@@ -116,9 +117,12 @@ class Sender:
 
     def _goes_its_way(self, sending: _Sending, pods: Iterable[Going]) -> bool:
         """Return whether pods of a unit are still to be asked for, or to be deleted, as was decided."""
-        self._room.begin(Moment(self._deps.clock.now(), self._deps.clock.seconds()))
-        asked = self._room.asked_by(sending.unit)
-        return not self.stopping and all((each.uid in asked) is (each.uid not in sending.deleted) for each in pods)
+        room = self._room
+        room.begin(Moment(self._deps.clock.now(), self._deps.clock.seconds()))
+        return not self.stopping and all(
+            room.deletes(each, limit, sending.needed[limit]) is (each.uid in sending.deleted)
+            for each, limit in [(each, room.needs(each)) for each in pods]
+        )
 
     def _may_begin(self, sending: _Sending, left: Sequence[Going]) -> bool:
         members = sending.unit.members
