@@ -112,12 +112,11 @@ class ReleasedConditions:
         """Queue the rules on the devices of a claim, of which these versions are known: before, and now."""
         if not self._at:
             return
-        if len(versions) == 2 and versions[0].allocation == versions[1].allocation:
-            if versions[0].reserved_for == versions[1].reserved_for:
-                return
-            versions.pop()
+        same = len(versions) == 2 and versions[0].allocation == versions[1].allocation
+        if same and versions[0].reserved_for == versions[1].reserved_for:
+            return
         found: dict[tuple[str | None, ...], _Place] = {}
-        for claim in versions:
+        for claim in versions[:1] if same else versions:
             for each in claim.allocation or ():
                 for names in product((each.driver, None), (each.pool, None), (each.device, None)):
                     place = self._at.get(names)

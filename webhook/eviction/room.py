@@ -340,7 +340,7 @@ class Room:
         return None
 
     def deletes(self, each: Going, limit: BudgetLimit | None, needed: int) -> bool:
-        """Tell whether a pod is deleted past these budgets, which its unit needs so many disruptions of."""
+        """Tell whether a pod is deleted past these budgets. `needed`: how many disruptions its unit needs."""
         settings = each.profile.settings
         if not settings.delete_after_deadline or deletes_at_once(settings) or limit is None:
             return deletes_at_once(settings)
