@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 
 from webhook.eviction.profiles import max_unavailable
 from webhook.inventory.evictions import Evictions
@@ -54,14 +56,33 @@ class Breaker:
     # --- what has changed ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Count the taints that were added within the window before this process started, by their timeAdded."""
+        """Count what was tainted before this process started, by timeAdded, since each driver was calm last."""
         now, seconds = self._moment()
-        window = self._settings().window_seconds
+        added: dict[str, list[tuple[float, str, str]]] = {}
         for (driver, pool), devices in self._evictions.tainted.items():
             for device, taints in devices.items():
-                ages = [(now - taint.time_added).total_seconds() for taint in taints if taint.time_added is not None]
-                if ages and min(ages) < window:
-                    self._count(driver, pool, device, seconds - max(min(ages), 0.0))
+                times = [taint.time_added for taint in taints if taint.time_added is not None]
+                ages = [max((now - time).total_seconds(), 0.0) for time in times]
+                added.setdefault(driver, []).extend([(seconds - age, pool, device) for age in ages])
+        for driver, found in added.items():
+            self._replay(driver, sorted(found), seconds)
+
+    def _replay(self, driver: str, found: list[tuple[float, str, str]], seconds: float) -> None:
+        """Count these devices, each with the second and the pool, as they were tainted up to this moment."""
+        calm, times = self._settings().calm_seconds, [*[at for at, _, _ in found], seconds]
+        gap = max(calm, self._settings().window_seconds)
+        calm_before = [index + 1 for index in range(len(found)) if times[index + 1] - times[index] >= gap]
+        left = 0.0
+        for at, devices in groupby(found[max(calm_before, default=0) :], itemgetter(0)):
+            known = self._drivers.get(driver)
+            if known is not None and known.tripped_at is not None and at - known.last_at >= calm:
+                self._reset(driver, "calm")
+                left = 0.0
+            for _, pool, device in devices:
+                self._count(driver, pool, device, at)
+                left -= 1
+            if left < 0:
+                left = self._judge(driver, self._drivers[driver], at)
 
     def _observe(self, driver: str, pool: str, devices: list[str]) -> None:
         _, seconds = self._moment()
@@ -127,14 +148,15 @@ class Breaker:
         for driver, known in self._drivers.items():
             if known.changed:
                 known.changed = False
-                self._judge(driver, known)
+                self._judge(driver, known, self._moment()[1])
         return frozenset(driver for driver, known in self._drivers.items() if known.tripped_at is not None)
 
-    def _judge(self, driver: str, known: _Driver) -> None:
+    def _judge(self, driver: str, known: _Driver, moment: float) -> float:
+        """Look whether the breaker trips; return how many more devices certainly do not trip it."""
         settings, (now, seconds) = self._settings(), self._moment()
-        known.tainted = {device: at for device, at in known.tainted.items() if seconds - at < settings.window_seconds}
         if known.tripped_at is not None or settings.devices is None:
-            return  # the devices of a large driver are not counted for nothing
+            return math.inf  # the devices of a large driver are not counted for nothing
+        known.tainted = {device: at for device, at in known.tainted.items() if moment - at < settings.window_seconds}
         until = settings.acknowledged_of(driver)
         if until is not None:
             known.tainted = {
@@ -146,9 +168,10 @@ class Breaker:
         share = isinstance(settings.devices, Share)
         tainted = ShareUse(pools, driver, [pool for pool, _ in known.tainted]).devices if share else len(known.tainted)
         if most is None or tainted <= most:
-            return
-        known.tripped_at = now
+            return math.inf if most is None else most - tainted
+        known.tripped_at = now - timedelta(seconds=seconds - moment)
         log.error(
             "breaker tripped: too many devices were tainted, so taints in slices of this driver evict no pod",
             extra={"driver": driver, "devices": tainted, "most": most},
         )
+        return math.inf

@@ -24,7 +24,7 @@ from webhook.inventory.gangs import keeps_all
 from webhook.inventory.impact import HARMLESS, Taint
 from webhook.inventory.pools import FOR_EVER, PoolId
 from webhook.inventory.state import Inventory, InventoryObject, key_of
-from webhook.inventory.targets import DeviceNames, EvictionScope, can_judge, is_ours, start_of
+from webhook.inventory.targets import DeviceNames, EvictionScope, can_judge, is_ours, is_same_taint, start_of
 
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
@@ -121,7 +121,7 @@ class Evictions:
         self._incomplete: set[PoolId] = set()
         """Those of these pools whose newest generation is not complete."""
         self.on_tainted: Callable[[str, str, list[str]], None] = lambda *_: None
-        """Called with the driver, the pool and the names of devices that a slice has tainted just now."""
+        """Called with the driver, the pool and the names of devices that have one more taint in a slice just now."""
         self._alike: dict[_Sort, Eviction | None] = {}
         """Claims under the same rules with the same tolerations share one result, and one value in memory."""
 
@@ -212,7 +212,11 @@ class Evictions:
         if after:
             self.tainted[identity] = after
         (self._incomplete.add if after and waits else self._incomplete.discard)(identity)
-        fresh = [name for name in after if name not in before]
+        fresh = [
+            name
+            for name, taints in after.items()
+            if not all(any(is_same_taint(each, known) for known in before.get(name, ())) for each in taints)
+        ]
         if fresh:
             self.on_tainted(*identity, fresh)
         flipped = waited != (identity in self._incomplete)

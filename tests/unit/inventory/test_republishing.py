@@ -69,7 +69,7 @@ def test_devices_are_reported_when_a_slice_taints_them() -> None:
     watched.change(None, slice_of({"gpu-0": (taint(key="k"),), "gpu-1": ()}))
     watched.change(None, BOTH)
     watched.change(BOTH, None)
-    assert seen == [(*POOL_ID, ["gpu-0"]), (*POOL_ID, ["gpu-1"])]
+    assert seen == [(*POOL_ID, ["gpu-0"]), (*POOL_ID, ["gpu-0"]), (*POOL_ID, ["gpu-0", "gpu-1"])]
 
 
 def test_after_a_new_start_slices_evict_only_where_they_are_ours() -> None:
