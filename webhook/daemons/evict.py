@@ -123,6 +123,8 @@ class Worker(Leading):
         """Return all stages in start order; only the leader starts those after the lease."""
         self._checks.add("policy", self._check_policy)
         self._checks.add("inventory", lambda: self._cache.problem)
+        self._checks.add("namespaces", lambda: self._namespaces.reflector.problem(0.0) or None)
+        self._checks.add("budgets", lambda: self._budgets.reflector.problem(0.0) or None)
         self._checks.add("in-tree", lambda: self._in_tree_problem)
         self._checks.inform("patches", lambda: self._patches.problem)
         caches = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
@@ -147,9 +149,10 @@ class Worker(Leading):
     # --- the worker ------------------------------------------------------------------------------
 
     async def _synced(self) -> None:
-        """Wait until all that plans depend on is known, except budgets: without them the worker is gentler."""
+        """Wait until all that plans depend on is known."""
         await self._cache.synced()
         await self._namespaces.reflector.synced.wait()
+        await self._budgets.reflector.synced.wait()
         await self._in_tree_writes.reflector.synced.wait()
         log.info("ready", extra={"version": __version__, "mode": self._settings.worker.mode.value})
 
@@ -268,6 +271,7 @@ class Worker(Leading):
             and self._loop_monitor.steady
             and self._cache.sight().inventory is not None
             and not self._namespaces.reflector.lost_seconds  # a hold or other labels may have been missed
+            and not self._budgets.reflector.lost_seconds  # pods without a budget have another limit
         )
 
     def _totals(self) -> tuple[int, int]:
