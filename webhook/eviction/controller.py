@@ -190,6 +190,7 @@ class Controller:
         if core.ceilings.observe(old, rule):
             self._changed()
         self.planner.follow_ceilings()
+        self.planner.expiry_known = False
         self._unseen_rules = True
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:

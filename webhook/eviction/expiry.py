@@ -204,7 +204,7 @@ class RuleExpiry:
 
     def condition(self, rule: DeviceTaintRule) -> Condition | None:
         """Return condition ExpiryContested as it must be now: what is known already if that is right; None: none."""
-        known, what = self.known(rule), self._what(rule)[0]
+        known, what = self.known(rule), self.what(rule)[0]
         if not self._deps.mode.acts:
             return known
         if what is Expiry.TAKE_BACK and not self._deps.settings.delete_expired:
@@ -228,7 +228,7 @@ class RuleExpiry:
             return ExpiryStep(recheck_seconds=_WATCH_SECONDS)
         if self.condition(rule) is not self.known(rule):
             return ExpiryStep(write=True)
-        what, seconds = self._what(rule)
+        what, seconds = self.what(rule)
         deleted = self._deps.settings.delete_expired and rule.deleting
         if what is not Expiry.TAKE_BACK or deleted or not self._deps.mode.acts:
             # A rule that is deleted already only waits for others to remove its finalizers.
@@ -237,7 +237,8 @@ class RuleExpiry:
             return ExpiryStep(recheck_seconds=_SOON_SECONDS)
         return await self._take_back(rule)
 
-    def _what(self, rule: DeviceTaintRule) -> tuple[Expiry, float]:
+    def what(self, rule: DeviceTaintRule) -> tuple[Expiry, float]:
+        """Return as `expiry_of`, by what was written last."""
         known = self.known(rule)
         if known is not None:
             rule = structs.replace(rule, conditions=(known,))

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from webhook.api.pods import Pod
+from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.core import Core
 from webhook.eviction.events import Telling
+from webhook.eviction.expiry import Expiry, expiry_of
 from webhook.eviction.ledger import View, departures_of
 from webhook.eviction.line import Line, dropped
 from webhook.eviction.plan import plan, planning, still_goes
-from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit
+from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit, later
 from webhook.eviction.upkeep import Upkeep
 from webhook.inventory.evictions import Eviction, Without
 from webhook.inventory.gangs import goes_with_all
@@ -52,6 +55,10 @@ class Planner:
         """Rules, by name, whose conditions wait for that plan."""
         self._lifts: dict[str, float] = {}
         """Stopped groups that are to be looked at again, and when, in monotonic seconds."""
+        self._expires_at: datetime | None = None
+        """When the next rule expires."""
+        self.expiry_known = False
+        """False once a rule has changed."""
 
     @property
     def wait_seconds(self) -> float:
@@ -66,6 +73,8 @@ class Planner:
         wake_at = self._core.plan.wake_at
         if wake_at is not None:
             waits.append((wake_at - now.now()).total_seconds())
+        if self._expires_at is not None:
+            waits.append((self._expires_at - now.now()).total_seconds())
         return max(min(waits), 0.0)
 
     def steps(self) -> Iterator[None]:
@@ -174,12 +183,28 @@ class Planner:
         core, now = self._core, self._deps.clock.seconds()
         self._upkeep.expire()
         core.breaker.reset_calm()
+        self._follow_expiry()
         for group in [group for group, at in self._lifts.items() if at <= now]:
             del self._lifts[group]
             core.ceilings.lift(group)
             core.affected.touch_all()
             self.rules_seen = core.affected.revision
             self.follow_ceilings()
+
+    @property
+    def _expiry_passed(self) -> bool:
+        return self._expires_at is not None and self._expires_at <= self._deps.clock.now()
+
+    def _follow_expiry(self) -> None:
+        """Act for rules that have expired no longer, and note when the next one does."""
+        if self.expiry_known and not self._expiry_passed:
+            return
+        core, now = self._core, self._deps.clock.now()
+        self.expiry_known = True
+        rules = [rule for rule in self._deps.inventory.rules.values() if EXPIRES_AT in rule.meta.annotations]
+        core.affected.mark_claims(core.evictions.refresh(*[rule.meta.name for rule in rules]))
+        left = [seconds for what, seconds in [expiry_of(rule, now) for rule in rules] if what is Expiry.LATER]
+        self._expires_at = later(now, min(left)) if left else None
 
     def _queue_rules(self, before: Mapping[str, RuleFigures], made: Mapping[str, RuleFigures]) -> None:
         """Queue rules that hit others than before: their conditions are due, at once if they are stopped now."""
@@ -221,6 +246,8 @@ class Planner:
         core, deps = self._core, self._deps
         if core.affected.pending or deps.paused() is not None or not deps.trusted():
             return False
+        if self._expiry_passed:
+            return False  # of what may be the rule that evicts one of them
         self.judge_breakers()
         view = self._view_of(core.affected.linked_to(keys)) if hit is None else replace(self._view_of(()), hit=hit)
         return still_goes(view, core.ledger, deps.pause(), core.moment(), frozenset(uids))

@@ -23,7 +23,7 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.core import Core
 from webhook.eviction.events import RENEW_SECONDS, rule_event
-from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
+from webhook.eviction.expiry import Expiry, ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
@@ -47,6 +47,7 @@ _WRONG_EFFECT: Final = (
     "devicetaint.io/evict needs effect NoSchedule: with any other, new pods are scheduled onto the devices"
 )
 _NO_TIME: Final = f'{NOT_BEFORE} is no time like "2026-01-31T12:00:00Z", so no pod is evicted for this rule'
+_EXPIRED: Final = "the rule has expired, so no pod is evicted for it"
 _BEING_DELETED: Final = "the rule is being deleted, so its /evict has no effect"
 _NOT_ASKED: Final = "eviction is no longer requested"
 
@@ -81,6 +82,11 @@ class RuleStatusUpdater:
         self._ceilings = core.ceilings
         self._states: dict[str, _RuleState] = {}
         self.released = ReleasedConditions(core)
+        core.evictions.expired = self._expired
+
+    def _expired(self, rule: DeviceTaintRule) -> bool:
+        """Tell whether the rule is to be taken back, so that no pod is evicted for it, however long that takes."""
+        return self._deps.mode.acts and self._state_of(rule).expiry.what(rule)[0] is Expiry.TAKE_BACK
 
     def forget(self, rule: DeviceTaintRule) -> None:
         """Forget a rule that is gone."""
@@ -277,6 +283,7 @@ class RuleStatusUpdater:
         if is_ours(rule, self._scope):
             stopped = self._ceilings.stopped(rule) if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             stopped = stopped or (_NO_TIME if start_of(rule, self._scope) == NEVER else "")
+            stopped = stopped or (_EXPIRED if self._deps.trusted() and self._expired(rule) else "")
             known = condition_of(rule.conditions, EVICTION)
             if known is not None and known.observed_generation == rule.generation:
                 # By a version that kept its count elsewhere: it stays finished for those who wait for that.

@@ -122,6 +122,8 @@ class Evictions:
         """Those of these pools whose newest generation is not complete."""
         self.on_tainted: Callable[[str, str, list[str]], None] = lambda *_: None
         """Called with the driver, the pool and the names of devices that have one more taint in a slice just now."""
+        self.expired: Callable[[DeviceTaintRule], bool] = lambda _: False
+        """Tells whether a rule evicts no pod any more; `refresh` its name when that changes."""
         self._alike: dict[_Sort, Eviction | None] = {}
         """Claims under the same rules with the same tolerations share one result, and one value in memory."""
 
@@ -175,7 +177,7 @@ class Evictions:
         return frozenset(self._inventory.pods)
 
     def _acting_of(self, rule: DeviceTaintRule) -> _Acting | None:
-        if not is_ours(rule, self._scope) or not can_judge(rule.selector):
+        if not is_ours(rule, self._scope) or not can_judge(rule.selector) or self.expired(rule):
             return None
         assert rule.selector is not None
         not_before = start_of(rule, self._scope)
