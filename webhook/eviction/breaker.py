@@ -66,6 +66,7 @@ class Breaker:
                 added.setdefault(driver, []).extend([(seconds - age, pool, device) for age in ages])
         for driver, found in added.items():
             self._replay(driver, sorted(found), seconds)
+        self.reset_calm()
 
     def _replay(self, driver: str, found: list[tuple[float, str, str]], seconds: float) -> None:
         """Count these devices, each with the second and the pool, as they were tainted up to this moment."""
