@@ -31,7 +31,8 @@ from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames, can_judge
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
-"""Condition type. Unknown: the expired rule is being taken back; False: it was; True: it was restored after that."""
+"""Condition type. Unknown: the expired rule is being taken back; False: it was, or has another expiry; True: it was
+restored after it was taken back."""
 UNKNOWN: Final = "Unknown"
 log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 1.0
@@ -86,10 +87,11 @@ class ExpiryReason(StrEnum):
     TAKING_BACK = "TakingBack"
     TAKEN_BACK = "TakenBack"
     RESTORED = "Restored"
+    CHANGED = "ExpiryChanged"
 
 
 def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> ConditionState:
-    """Make condition ExpiryContested of an expired rule, for each of its reasons."""
+    """Make condition ExpiryContested of a rule that has expired, for each of its reasons."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     expired = "expired" if expires is None else f"expired at {format_time(expires)}"
     match reason:
@@ -100,6 +102,8 @@ def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> Conditio
         case ExpiryReason.RESTORED:
             text = f"{expired}, was taken back and then restored; it is left as it is: set a later /expires-at"
             return ConditionState("True", reason.value, text)
+        case ExpiryReason.CHANGED:
+            return ConditionState("False", reason.value, "the expiry was changed")
 
 
 class ForgottenTaints(NamedTuple):
@@ -204,7 +208,8 @@ class RuleExpiry:
 
     def condition(self, rule: DeviceTaintRule) -> Condition | None:
         """Return condition ExpiryContested as it must be now: what is known already if that is right; None: none."""
-        known, what = self.known(rule), self.what(rule)[0]
+        known, what, now = self.known(rule), self.what(rule)[0], self._deps.clock.now()
+        expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
         if not self._deps.mode.acts:
             return known
         if what is Expiry.TAKE_BACK and not self._deps.settings.delete_expired:
@@ -213,14 +218,18 @@ class RuleExpiry:
                 return known
         elif what is Expiry.CONTESTED:
             reason = ExpiryReason.RESTORED
-        elif what is Expiry.NONE and known is not None and known.status == UNKNOWN:
+        elif known is None or known.status == "False":
+            return known
+        elif expires is None or now < expires:
+            reason = ExpiryReason.CHANGED
+        elif what is Expiry.NONE and known.status == UNKNOWN:
             reason = ExpiryReason.TAKEN_BACK
         else:
             return known
         fresh = contested_condition(rule, reason)
         if known is not None and reason is not ExpiryReason.TAKING_BACK and known.message == fresh.message:
             return known
-        return updated(known, CONTESTED, fresh, rule.generation, self._deps.clock.now(), any_change=True)
+        return updated(known, CONTESTED, fresh, rule.generation, now, any_change=True)
 
     async def step(self, rule: DeviceTaintRule) -> ExpiryStep:
         """Take the rule back if that is due and its condition says so already."""
