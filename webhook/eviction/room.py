@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import structs
@@ -28,7 +28,7 @@ from msgspec import structs
 from webhook.api.pods import Pod, needs_disruption
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
-from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck, later
 from webhook.eviction.ports import (
     BudgetLimit,
     Limit,
@@ -271,7 +271,7 @@ class Room:
 
     def until(self, seconds: float, limit: Limit) -> Wait:
         """Return the wait of a pod that a limit keeps for this time; infinite if it takes a change."""
-        end = None if math.isinf(seconds) else self.moment.now + timedelta(seconds=seconds)
+        end = None if math.isinf(seconds) else later(self.moment.now, seconds)
         return Wait(StepReason.LIMITED, end, limit=limit)
 
     def stuck(self, pod: Pod) -> bool:
