@@ -29,7 +29,7 @@ def synced(folder: Path) -> tuple[Worker, dict[str, Reflector[Any]]]:
     worker._policies.use(BUILTIN_JUDGE)
     worker.stages()
     worker._cache._servers.read.set()
-    beside = [worker._namespaces.reflector, worker._budgets.reflector]
+    beside: list[Reflector[Any]] = [worker._namespaces.reflector, worker._budgets.reflector]
     for reflector in (*worker._cache._reflectors, worker._in_tree_writes.reflector, *beside):
         reflector.synced.set()
     return worker, {each.resource: each for each in beside}
