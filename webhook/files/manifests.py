@@ -116,6 +116,8 @@ class Stock:
     """By name."""
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     """Labels by name, of nodes that take pods; only if `whole`."""
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Labels by name; only if `whole`."""
     whole: bool = False
     """Whether claims are kept with what they ask for, and slices with what they offer."""
 
@@ -132,7 +134,7 @@ class Stock:
                 self.put(value)
 
     def kept(self, value: Any) -> tuple[InventoryObject | PatchingObject | None, list[FieldError]]:
-        """Return what to put here of an object, and the wrong types in it; a node that takes pods is added at once."""
+        """Return what to put here of an object, and the wrong types in it; nodes and namespaces are added at once."""
         held, errors = held_in(value)
         if held is not None:
             return (with_demand(held, value) if self.whole and not errors else held), errors
@@ -140,6 +142,9 @@ class Stock:
             self.kinds["Node"] += 1
             if not child(value, "spec").get("unschedulable"):
                 self.nodes[text(meta(value), "name")] = labels_of(value)
+        if self.whole and kind_of(value) == _NAMESPACE:
+            name = text(meta(value), "name")
+            self.namespaces[name] = labels_of(value) | {NAMESPACE_NAME_LABEL: name}
         return patching_object_in(value)
 
     def put(self, value: InventoryObject | PatchingObject) -> None:

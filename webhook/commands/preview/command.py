@@ -37,8 +37,8 @@ def command_line() -> CommandLine:
     text = f"YAML or JSON with rules, slices or patches; {STDIN}: standard input"
     add("files", nargs="+", metavar="FILE|-", help=text)
     text = (
-        "output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods,deviceclasses,nodes -A -o json, for "
-        "patches also resourceslicepatches; repeatable; "
+        "output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods,deviceclasses,nodes,namespaces -A "
+        "-o json, for patches also resourceslicepatches; repeatable; "
         "YAML works, too, but JSON is read three times as fast; "
         "without this flag the cluster is read, which answers as it will answer the rule"
     )

@@ -1,6 +1,7 @@
 """What `preview` reads from a cluster: slices, rules, claims and pods, each listed once, and its answer to the rule.
 
-Beside them device classes and nodes, for where evicted pods would go; patches only where they are asked about.
+Beside them device classes and nodes, for where evicted pods would go, and namespaces, whose labels profiles may match;
+patches only where they are asked about.
 
 The rule is sent as a dry run, so the webhook reviews it; nothing is written.
 """
@@ -21,7 +22,18 @@ from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unava
 from webhook.cluster.client.list_pages import decoded, find
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
-from webhook.commands.shared.snapshot import CLAIMS, CLASSES, NODES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
+from webhook.commands.shared.snapshot import (
+    CLAIMS,
+    CLASSES,
+    NAMESPACES,
+    NODES,
+    PATCHES,
+    POD_GROUPS,
+    PODS,
+    RULES,
+    SLICES,
+    Snapshot,
+)
 from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
 from webhook.files.manifests import Stock, meta, text
@@ -54,6 +66,7 @@ async def sight_of_cluster(
                 raise each.not_served
         served = await found.read(RULES)
         stock.inventory.servers = await read_facts(cluster)
+        await found.read_permitted(NAMESPACES)
         await _read_pods(found)
         await found.read_policy(config_map)
         if found.policy_refused:

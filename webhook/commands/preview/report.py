@@ -28,6 +28,7 @@ from webhook.inventory.targets import DeviceNames
 from webhook.patches.expansion import PatchExpansion
 from webhook.patches.patch_preview import PatchChange
 from webhook.patches.patching import PatchFault
+from webhook.policy.match import NamespaceFacts
 
 
 class DryRunAnswer(StrEnum):
@@ -72,6 +73,11 @@ class PreviewSource(NamedTuple):
     def inventory(self) -> Inventory:
         """Slices, rules, claims and pods."""
         return self.stock.inventory
+
+    def facts_of(self, namespace: str) -> NamespaceFacts | None:
+        """Return the name and labels of a namespace, if it is known."""
+        labels = self.stock.namespaces.get(namespace)
+        return None if labels is None else NamespaceFacts(namespace, labels)
 
     def knows(self, kind: str) -> bool:
         """Tell whether there are objects of a kind: a dump without any says nothing about what they tell."""

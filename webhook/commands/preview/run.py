@@ -236,7 +236,7 @@ class _Previews:
         self._source, self._inventory = source, source.inventory
         self._policy, self._release, self._now = policy, release, now
         self._in_tree = policy.in_tree_evictor is InTreeEvictor.ACTIVE
-        self._pods = ProfiledPods(source.inventory, policy.eviction)
+        self._pods = ProfiledPods(source.inventory, policy.eviction, source.facts_of)
         self._answers = iter(source.confirmations)
         self._patches = {**source.stock.patches}
         for _, _, value in subjects:
@@ -320,7 +320,7 @@ class _Previews:
         preview = as_our_worker(inventory, preview, self._pods, now)
         preview = self._with_places(preview, value.meta.name if isinstance(value, DeviceTaintRule) else "")
         row = _with_findings(subject, errors, advice)
-        notes = [*notes_of(value, preview, source), *window_notes(preview, inventory, self._policy, now)]
+        notes = [*notes_of(value, preview, source), *window_notes(preview, source, self._policy, now)]
         evicted = [each.pod for each in preview.pods if each.outcome is PodOutcome.EVICTED and each.pod is not None]
         lost = count_gangs(evicted, self._pods.gang_of)
         broken = broken_gangs(lost, self._gangs) if lost else ()

@@ -30,7 +30,6 @@ from webhook.inventory.gangs import BrokenGang, root_owner
 from webhook.inventory.hardware import unused_claims
 from webhook.inventory.pools import Evictor, acts
 from webhook.inventory.preview import GroupRow, OutcomeReason, PodOutcome, PodRow, Preview, outdated
-from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceId, DeviceNames, can_judge
 from webhook.patches.covering import RULES_MAX
 from webhook.patches.patch_preview import PatchChange
@@ -155,19 +154,24 @@ def _slice_notes(value: ResourceSlice, preview: Preview, source: PreviewSource) 
             yield f"taints that do nothing are left out: {', '.join(sorted(passive))}"
 
 
-def window_notes(preview: Preview, inventory: Inventory, policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield the windows of the pods that our worker would evict, and which of them the pods wait for."""
-    taints = [taint for _, taint in preview.taints]
-    if not any(taint.evictor is Evictor.OURS for taint in taints) or not has_windows(policy.eviction):
+def window_notes(preview: Preview, source: PreviewSource, policy: Policy, now: datetime) -> Iterator[str]:
+    """Yield unknown labels that profiles ask for, and the windows of the pods that our worker would evict."""
+    if not any(taint.evictor is Evictor.OURS for _, taint in preview.taints):
+        return
+    unknown = [name for name in preview.namespaces if source.facts_of(name) is None]
+    matches = [each.namespaces for each in policy.eviction if each.namespaces is not None]
+    if unknown and any(each.labels or each.expressions for each in matches):
+        yield f"labels of namespaces are unknown, so profiles match none of them: {first_names(unknown)}"
+    if not has_windows(policy.eviction):
         return
     matcher, pods = ProfileMatcher(policy.eviction), dict[int, Counter[int]]()
     for row in preview.pods:
         if row.seconds is None:
             continue
-        facts, pod = PodFacts(row.namespace), row.pod  # the labels of namespaces are not read here
+        facts, pod = PodFacts(row.namespace, source.facts_of(row.namespace)), row.pod
         if pod is not None:
-            classes, labels = classes_of(inventory, pod), dict(pod.labels)
-            facts = PodFacts(row.namespace, classes=classes, known=True, priority=pod.priority, labels=labels)
+            classes, labels = classes_of(source.inventory, pod), dict(pod.labels)
+            facts = facts._replace(classes=classes, known=True, priority=pod.priority, labels=labels)
         position = matcher.profile_of(facts)
         if position is not None:
             pods.setdefault(position, Counter())[row.seconds] += 1

@@ -56,7 +56,7 @@ def status(code: int, message: str) -> tuple[int, Any]:
 @pytest.fixture
 def live(run_preview: PreviewRunner) -> Iterator[PreviewRunner]:
     nodes = [{"kind": "Node", "metadata": {"name": name}} for name in ("node-0", "node-1")]
-    tables = cluster_of(*CLUSTER, *nodes, empty=["DeviceTaintRule"])
+    tables = cluster_of(*CLUSTER, *nodes, empty=["DeviceTaintRule", "Namespace"])
     with serving(tables, run_preview.folder):
         run_preview.server = tables
         yield run_preview

@@ -150,7 +150,7 @@ AUTOSCALER: Final = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscale
 
 @pytest.fixture
 def api_server(run_preview: PreviewRunner) -> Iterator[ApiServer]:
-    tables = cluster_of(*TIGHT, node("node-0"), node("node-1"), empty=["DeviceTaintRule"])
+    tables = cluster_of(*TIGHT, node("node-0"), node("node-1"), empty=["DeviceTaintRule", "Namespace"])
     with serving(tables, run_preview.folder):
         yield tables
 
