@@ -34,7 +34,7 @@ from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit_or_all, as_namespace, as_time
 from webhook.files import STDIN
 from webhook.files.ci_formats import OPEN_REPORTS, open_reports
-from webhook.files.manifests import CLAIMS, CONFIRMED, Dump, Stock, held_in, lacking, patching_object_in
+from webhook.files.manifests import CLAIMS, CONFIRMED, Dump, Stock, held_in, lacking, meta, patching_object_in
 from webhook.files.read import Manifest, read
 from webhook.files.report import (
     FORMATS,
@@ -96,6 +96,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
     found = _from_files(options, report) if options.dump else _from_cluster(options, report)
     found = _with_policies(found, options, report, now)
+    faulty = report.errors > 0  # of policies: the objects come below
     if options.namespace is not None:
         claims = found.dump.claims
         found.dump.claims = [e for e in claims if (row_of(e).namespace or DEFAULT_NAMESPACE) == options.namespace]
@@ -112,9 +113,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     flags.refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
     code = report.exit_code
     if any(target.format == OPEN_REPORTS for target in options.output):
-        if found.policy is None and found.candidate is None:
+        if code == 2 or faulty or (found.policy is None and found.candidate is None):
             text = "\n".join(_lines(report, options.limit, color=False))
-            said = f"{program()}: no reports without a policy that can be loaded: all would be empty"
+            said = f"{program()}: no reports unless all is read, with no faulty policy: they would take back findings"
             sys.stderr.write(f"{text}\n{said}\n")
             return 2
         code = 0 if code == 1 else code  # that there are findings is what the reports tell
@@ -208,7 +209,7 @@ def _with_policies(found: _AuditInput, options: argparse.Namespace, report: Repo
         candidate = of_other or other
     if policy is not None and held is not None and "data" in held.value:
         # Confirmations have been judged as today as long as the policy that says who may confirm is there.
-        metadata, impact = held.value.get("metadata") or {}, policy.impact
+        metadata, impact = meta(held.value), policy.impact
         if impact.confirmers is None and all(each.confirmable for each in impact.limits):
             metadata = {"creationTimestamp": metadata.get("creationTimestamp")}
         since = changed_at(metadata, "data")

@@ -14,7 +14,7 @@ from webhook import __version__
 from webhook.api.messages import counted
 from webhook.api.names import PROGRAM, TREE
 from webhook.files import STDIN_NAME
-from webhook.files.manifests import CONFIRMED
+from webhook.files.manifests import CLAIMS
 from webhook.files.report import (
     STRUCTURED,
     UNREADABLE,
@@ -355,17 +355,19 @@ _RESULTS_MOST: Final = 200
 """In one object: with messages of 1,024 characters that JSON writes with six bytes each, below etcd's 1.5 MiB."""
 _MESSAGE_MOST: Final = 1024
 _DEFAULT_NAMESPACE: Final = "default"
+_IN_REPORTS: Final = {*CLAIMS, "ConfigMap"}
+"""Kinds that are in a namespace."""
 
 
 def open_reports(report: Report, namespaces: Collection[str], terminating: Collection[str]) -> list[dict[str, Any]]:
     """Return the Reports of these namespaces and of those with findings, but for those that take no objects any more.
 
-    Of more than 200 findings in a namespace the most severe are listed; the summary counts all. Rules and patches are
-    in no namespace, and so in no Report.
+    Of more than 200 findings in a namespace the most severe are listed; the summary counts all. Rules, patches
+    and slices are in no namespace, and so in no Report.
     """
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in namespaces if name})
     for row, entry in report.entries():
-        if row.name and row.kind not in CONFIRMED and entry.level is not Level.INFO:
+        if row.name and row.kind in _IN_REPORTS and entry.level is not Level.INFO:
             found[row.namespace or _DEFAULT_NAMESPACE].append(_policy_result(row, entry))
     return [_namespace_report(name, results) for name, results in sorted(found.items()) if name not in terminating]
 
