@@ -98,8 +98,9 @@ def terms_of(options: argparse.Namespace, report: Report) -> tuple[Iterable[File
         read_policy=read_policy,
     )
     groups = authenticated(options.user, options.group).groups if options.user else ()
-    old = _old_objects(options.old, report)
-    return files, ReviewTerms(context, options.user, groups, options.namespace or "", old, options.verbose)
+    namespace = options.namespace or ""
+    old = _old_objects(options.old, namespace, report)
+    return files, ReviewTerms(context, options.user, groups, namespace, old, options.verbose)
 
 
 def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple[Judge | None, Judge | None]:
@@ -142,14 +143,14 @@ def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
     return flags.known_names(dump, used, options.namespace_labels, dict(options.device_class))
 
 
-def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectKey, JSON]:
+def _old_objects(names: Sequence[str], namespace: str, report: Report) -> dict[ObjectKey, JSON]:
     """Return the objects of the old files. Unreadable files are reported; the objects are not reviewed."""
     old: dict[ObjectKey, JSON] = {}
     for file in read(names):
         if (unreadable := unreadable_row(file)) is not None:
             report.add(unreadable)
         for manifest in file.manifests:
-            identity = ObjectKey.of(manifest.value) if isinstance(manifest.value, dict) else None
+            identity = ObjectKey.of(manifest.value, namespace) if isinstance(manifest.value, dict) else None
             if identity is not None:
                 old[identity] = manifest.value
     return old

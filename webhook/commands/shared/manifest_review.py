@@ -128,7 +128,7 @@ def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Ve
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """Identifies the same object in two files; a missing namespace counts as `default`."""
+    """Identifies the same object in two files."""
 
     group: str
     kind: str
@@ -136,11 +136,11 @@ class ObjectKey:
     name: str
 
     @classmethod
-    def of(cls, value: Mapping[str, JSON]) -> ObjectKey | None:
-        """Return the key of an object; None for what has no name."""
+    def of(cls, value: Mapping[str, JSON], namespace: str = "") -> ObjectKey | None:
+        """Return the key of an object, in that namespace or `default` if it has none; None for what has no name."""
         kind, about = kind_of(value), meta(value)
-        name = text(about, "name")
-        return cls(kind.group, kind.kind, text(about, "namespace") or DEFAULT_NAMESPACE, name) if name else None
+        name, where = text(about, "name"), text(about, "namespace") or namespace or DEFAULT_NAMESPACE
+        return cls(kind.group, kind.kind, where, name) if name else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class ReviewTerms:
 
     def stored(self, value: Mapping[str, JSON]) -> JSON:
         """Return what the cluster is said to have of an object, or None."""
-        key = ObjectKey.of(value)
+        key = ObjectKey.of(value, self.namespace)
         return self.old.get(key) if key else None
 
 
