@@ -134,8 +134,8 @@ def decode_text(data: bytes) -> str:
 
 
 def _read_folder(name: str) -> Iterator[File]:
-    found = False
-    for folder, below, files in os.walk(name):
+    found, faults = False, list[OSError]()
+    for folder, below, files in os.walk(name, onerror=faults.append):
         below[:] = sorted(entry for entry in below if not entry.startswith("."))
         for entry in sorted(files):
             if not entry.startswith(".") and os.path.splitext(entry)[1].lower() in SUFFIXES:  # noqa: PTH122 -- as above
@@ -145,7 +145,10 @@ def _read_folder(name: str) -> Iterator[File]:
                     yield File(path, explicit=False, unreadable=[Unreadable("cannot be read: not a regular file")])
                 else:
                     yield _read_file(path, explicit=False)
-    if not found:
+    for fault in faults:
+        path = str(fault.filename)
+        yield File(path, explicit=path == name, unreadable=[Unreadable(f"cannot be read: {fault.strerror}")])
+    if not found and not faults:
         yield File(name, unreadable=[Unreadable(f"contains no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
 
 
