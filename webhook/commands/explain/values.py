@@ -167,6 +167,8 @@ def facts_of(options: argparse.Namespace) -> ExplainFacts:
             beside.add([Manifest("", 1, value, NOWHERE)])
 
     found = read_once(options, see, options.namespace or "")
+    if options.kubernetes_version:
+        found.objects.inventory.servers = options.kubernetes_version.facts
     cluster = found.cluster
     unknown = [*_unknown(found, options.policy_configmap), *found.notes]
     if found.rows:

@@ -22,7 +22,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.api_server import bare, cluster_of, serving
-from tests.unit.commands.preview_runner import HEADER, used
+from tests.unit.commands.preview_runner import ANY_EFFECT, HEADER, pool_slice, rule, used
 from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import (
     AN_HOUR,
@@ -397,3 +397,15 @@ def test_policy_that_may_not_be_read_is_unknown_and_not_guessed(live: ExplainRun
     assert any(each.startswith("what the policy says") for each in found["unknown"])
     _, text, _ = live("claim", "train-late", "-n", "ml", *LIVE, dump=None, policy=None)
     assert "what the policy says of its tolerations is not known" in text
+
+
+# --- another version ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "outcome"), [("1.37.2", "Evicted"), ("1.38.0", "Tolerates")])
+def test_named_version_of_the_servers_says_whom_they_evict(version: str, outcome: str, ask: ExplainRunner) -> None:
+    """Of 1.38 on, a toleration without effect tolerates NoExecute in the tree, too."""
+    claim = used("sloppy", "node-0/gpu-3", tolerations=[ANY_EFFECT])
+    dump = [rule("NoExecute"), pool_slice("node-0"), claim, make_pod("sloppy", "sloppy")]
+    found = ask.values("pod", "sloppy", "-n", "ml", "--kubernetes-version", version, dump=dump)
+    assert [taint["outcome"] for taint in found["claims"][0]["devices"][0]["taints"]] == [outcome]
