@@ -155,19 +155,22 @@ def _exit_code(report: PreviewReport) -> int:
 
 def _subjects(names: Sequence[str], minors: tuple[int, ...], rows: list[Row]) -> Iterator[_Subject]:
     """Yield the rules, slices and patches in files; what cannot be read becomes a row. Other kinds are ignored."""
-    for file in read(names):
-        unreadable = unreadable_row(file)
-        if unreadable is not None:
-            rows.append(unreadable)
-        concerning = [manifest for manifest in file.manifests if _is_subject(manifest.value)]
-        if not concerning and unreadable is None and file.explicit:
-            rows.append(Row(file.name).failed(_NO_SUBJECT))
-        for manifest in concerning:
-            subject = _subject(manifest, minors)
-            if isinstance(subject, Row):
-                rows.append(subject)
-            else:
-                yield subject
+    for name in names:
+        told = False
+        for file in read([name]):
+            unreadable = unreadable_row(file)
+            if unreadable is not None:
+                rows.append(unreadable)
+            concerning = [manifest for manifest in file.manifests if _is_subject(manifest.value)]
+            told = told or bool(concerning) or unreadable is not None
+            for manifest in concerning:
+                subject = _subject(manifest, minors)
+                if isinstance(subject, Row):
+                    rows.append(subject)
+                else:
+                    yield subject
+        if not told:
+            rows.append(Row(shown(name)).failed(_NO_SUBJECT))
 
 
 def _is_subject(value: Any) -> bool:
