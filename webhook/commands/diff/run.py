@@ -30,7 +30,7 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
 from webhook.files.manifests import CLAIMS, Dump, Stock, meta, text
-from webhook.files.read import Manifest
+from webhook.files.read import Manifest, shown
 from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Sight
@@ -102,6 +102,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         objects = [each for each in manifests if _is_compared(each, options.namespace) and id(each) not in left_out]
         judged, changed = len(objects), list(_changed_objects(objects, manifests, stock, (old, new), options))
         notes += _notes(old, new, options.user)
+        if options.dump and not judged and not rows:
+            rows.append(Row(", ".join(map(shown, options.dump))).failed("contains nothing to compare"))
     counts = Counter(kind for _, changes in changed for kind in {each.kind for each in changes})
     values = {  # while `version` is 1, fields may be added, but none is removed
         "version": 1,

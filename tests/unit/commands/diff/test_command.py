@@ -224,7 +224,8 @@ def test_without_permission_it_says_what_was_not_compared(live: DiffRunner) -> N
 
 def test_versions_and_groups_that_are_not_ours_are_not_counted(compare: DiffRunner) -> None:
     later = [{**WORLD[0], "apiVersion": version} for version in ("resource.k8s.io/v3", "example.com/v1")]
-    assert compare(OPEN, STRICT, dump=later)[:2] == (0, "0 objects compared: no difference\n")
+    code, output, _ = compare(OPEN, STRICT, dump=later)
+    assert (code, output.splitlines()[-1]) == (2, "0 objects compared: no difference")
 
 
 def test_pods_and_other_kinds_are_not_judged(compare: DiffRunner) -> None:
@@ -258,3 +259,23 @@ def test_pods_without_a_place_are_compared_where_classes_and_slices_are_there(
 
 def test_nothing_is_noted_of_pods_without_a_place_where_no_policy_limits_them(compare: DiffRunner) -> None:
     assert not any("pendingPods" in note for note in compare.values(OPEN, OPEN, code=0, dump=USED)["notes"])
+
+
+@pytest.mark.parametrize(
+    ("dump", "words"),
+    [
+        pytest.param([make_pod("web")], [], id="nothing of ours"),
+        pytest.param([make_claim([LONG], meta=make_meta("c", namespace="ml"))], ["-n", "mlx"], id="no such namespace"),
+    ],
+)
+def test_a_dump_without_anything_to_compare_gives_two(dump: Any, words: list[str], compare: DiffRunner) -> None:
+    code, output, _ = compare(OPEN, STRICT, *words, dump=dump)
+    assert (code, output.splitlines()[0]) == (2, "dump.yaml: error: contains nothing to compare")
+    found = compare.values(OPEN, STRICT, *words, code=2, dump=dump)
+    assert [each["message"] for each in found["findings"]] == ["contains nothing to compare"]
+
+
+def test_a_cluster_without_anything_to_compare_gives_zero(live: DiffRunner) -> None:
+    for objects in live.server.collections.values():
+        objects.clear()
+    assert live.values(OPEN, STRICT, *LIVE, code=0, dump=None)["judged"] == 0
