@@ -104,6 +104,8 @@ def is_being_deleted(value: JSON) -> bool:
 
 A_TIME: Final = 'a time like "2026-01-31T12:00:00Z" (RFC 3339)'
 """What was expected where `parse_time` finds none."""
+YEARS: Final = (1970, 9000)
+"""The years of times to which any span may be added."""
 
 
 @remembered(4096)

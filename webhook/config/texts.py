@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path as FilePath
 from typing import Final
 
-from webhook.api.meta import NamespacedName, parse_time
+from webhook.api.meta import YEARS, NamespacedName, parse_time
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
@@ -23,7 +23,6 @@ _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SHORTEST_LEAF: Final = timedelta(seconds=10)
 _LONGEST_CA: Final = timedelta(days=3653)
-_YEARS: Final = (1970, 9000)
 VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
 """Our own namespace, in this order. The manifests set the second by the downward API."""
 ACCOUNT_FILE: Final = FilePath("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -107,8 +106,8 @@ def as_time(text: str) -> datetime:
     time = parse_time(text)
     if time is None:
         raise ValueError('must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
-    if not _YEARS[0] <= time.year <= _YEARS[1]:
-        raise ValueError(f"must be a time between {_YEARS[0]} and {_YEARS[1]}")
+    if not YEARS[0] <= time.year <= YEARS[1]:
+        raise ValueError(f"must be a time between {YEARS[0]} and {YEARS[1]}")
     return time
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, not_supported, required
+from webhook.api.meta import YEARS
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
 from webhook.policy.match import SERVICE_ACCOUNT, Requester, authenticated
 
@@ -122,7 +123,15 @@ def _defaults(reader: Reader) -> _Defaults:
     if below is None:
         return _Defaults()
     reader.errors.extend(unknown_fields(below, FIELDS["defaults"]))
-    return _Defaults(_requester(below, "requester"), below.text("namespace") or "default", below.time("time"))
+    return _Defaults(_requester(below, "requester"), below.text("namespace") or "default", _time(below))
+
+
+def _time(reader: Reader) -> datetime | None:
+    time = reader.time("time")
+    if time is not None and not YEARS[0] <= time.year <= YEARS[1]:
+        text = f"must be a time between {YEARS[0]} and {YEARS[1]}"
+        reader.errors.append(invalid(reader.path.child("time"), reader.raw["time"], text))
+    return time
 
 
 def _namespaces(reader: Reader) -> dict[str, Mapping[str, str]]:
@@ -191,7 +200,7 @@ def _case(reader: Reader, defaults: _Defaults) -> Case:
     requester = _requester(reader, "requester") or (None if author else defaults.requester)
     if requester is None and author is None and not reader.has("requester"):
         errors.append(required(path.child("requester"), "must be given here or in defaults, unless author is"))
-    time = reader.time("time") or defaults.time
+    time = _time(reader) or defaults.time
     name, expect, before = reader.text("name"), expectation_in(reader), _steps(reader, defaults)
     return Case(path, name, expect, *sent, requester, author, time, before)
 

@@ -401,3 +401,16 @@ def test_whatever_stands_anywhere_is_read_or_told(way: tuple[Any, ...], value: A
     assert (suite is None) == bool(errors)
     if suite is not None and value is not None and value != "":
         assert [error.message for error in VALIDATOR.iter_errors(document)] == []
+
+
+@pytest.mark.parametrize(
+    ("year", "good"), [("0001", False), ("1969", False), ("1970", True), ("9000", True), ("9001", False)]
+)
+def test_times_leave_room_for_the_steps_before_and_what_comes_after(year: str, good: bool) -> None:  # noqa: FBT001
+    time = f"{year}-06-01T12:00:00Z"
+    for at, suite in {
+        "defaults": make_suite(defaults={"time": time}),
+        "cases[0]": make_suite(make_case(time=time)),
+    }.items():
+        told = f'{at}.time: Invalid value: "{time}": must be a time between 1970 and 9000'
+        assert errors_of(suite) == ([] if good else [told])
