@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP
-from webhook.api.rules import REACTION, DeviceSelector, DeviceTaintRule, decode_rule
+from webhook.api.rules import EVICT, REACTION, DeviceSelector, DeviceTaintRule, decode_rule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.commands.shared.main import WrongUsage
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, label_key, label_value
@@ -225,9 +225,15 @@ class StoredTaintRule(NamedTuple):
         return ""
 
     def overwritten(self, wanted: WantedRule, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the object with the value and these annotations, to be written if it has not changed meanwhile."""
+        """Return the object with the value and these annotations, to be written if it has not changed meanwhile.
+
+        The server sets timeAdded for another value, or if eviction is asked for: what pods tolerate starts over.
+        """
         metadata, spec = self.raw["metadata"], self.raw["spec"]
-        taint = {name: part for name, part in spec["taint"].items() if name != "value"}
+        starts = EVICT in annotations and self.rule.meta.annotations.get(EVICT) != "true"
+        starts |= wanted.taint.value != self.rule.taint.value
+        left_out = {"value", "timeAdded"} if starts else {"value"}
+        taint = {name: part for name, part in spec["taint"].items() if name not in left_out}
         if wanted.taint.value:
             taint["value"] = wanted.taint.value
         annotations = {**(metadata.get("annotations") or {}), **annotations}

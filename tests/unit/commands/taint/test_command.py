@@ -205,10 +205,27 @@ def test_overwrite_changes_the_value_and_the_annotations_that_are_given(verb: Ve
     assert (method, target) == ("PUT", f"{RULES}/firmware?fieldManager=kubectl-dtaint")
     assert rule["metadata"]["annotations"] == {"example.com/own": "stays", "devicetaint.io/description": "new"}
     assert rule["metadata"]["resourceVersion"] == "5"
-    assert (rule["spec"]["taint"]["value"], rule["spec"]["taint"]["timeAdded"]) == (
-        "double-bit",
-        "2026-06-01T11:59:30Z",
-    )
+    assert rule["spec"]["taint"] == {"key": ECC, "value": "double-bit", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("words", "stored", "kept"),
+    [
+        ((f"{ECC}=double-bit:NoSchedule",), {}, []),
+        ((f"{ECC}:NoSchedule", "--reason", "new"), {}, ["timeAdded"]),
+        ((f"{ECC}:NoSchedule", "--evict"), {}, []),
+        ((f"{ECC}:NoSchedule", "--evict"), {"devicetaint.io/evict": "false"}, []),
+        ((f"{ECC}:NoSchedule", "--evict"), {"devicetaint.io/evict": "true"}, ["timeAdded"]),
+    ],
+)
+def test_overwrite_keeps_the_time_unless_the_value_is_another_or_an_eviction_begins(
+    words: tuple[str, ...], stored: dict[str, str], kept: list[str], verb: VerbRunner
+) -> None:
+    """The server sets another: what a pod tolerates for a while must not be over at once."""
+    verb.server.keep(rule_on("firmware", annotations=stored))
+    verb.output("taint", GPU, *words, "--overwrite")
+    ((_, _, rule),) = sent(verb)
+    assert [each for each in rule["spec"]["taint"] if each == "timeAdded"] == kept
 
 
 OWNED = {
