@@ -304,7 +304,7 @@ def _taint_row(row: TaintLine, now: datetime) -> list[str]:
     return [
         row.name if row.rule is not None else f"{row.name} (slices)",
         _said(row, now),
-        "-" if row.evicted is None else f"{row.evicted} of {row.evicted + row.pending}",
+        "-" if row.evicted is None else f"{row.evicted} of {'?' if found.total is None else found.total}",
         pods,
         "-" if found.next_due is None else f"in {span((found.next_due - now).total_seconds())}",
         f"{devices}, {allocated} allocated{', released' if released and released.status == 'True' else ''}",

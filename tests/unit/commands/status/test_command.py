@@ -358,3 +358,9 @@ def test_nothing_is_logged_about_a_breaker(run_status: StatusRunner) -> None:
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "ResourceClaim"])
+def test_pods_to_evict_are_not_counted_where_they_are_not_known(kind: str, run_status: StatusRunner) -> None:
+    _, output, _ = run_status(dump=[each for each in CLUSTER if each["kind"] != kind])
+    assert next(line for line in output.splitlines() if line.startswith("firmware ")).split()[4:7] == ["2", "of", "?"]
