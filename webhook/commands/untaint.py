@@ -112,6 +112,7 @@ async def _untaint(
     if selection.by_node:
         nodes = await nodes_of(cluster, selection)
         read = await read_inventory(cluster, (SLICES,), (CLAIMS, PODS), by_node=True)
+        write_warnings(read.notes)
         choices = choose_on_nodes(selection, nodes, patterns, stored, read)
     else:
         try:

@@ -263,3 +263,14 @@ def test_refusal_is_shown_as_kubectl_shows_it(verb: VerbRunner) -> None:
     verb.server.keep(rule_on("firmware"))
     verb.server.refusals = [status(403, "Forbidden", "dana cannot delete")]
     assert verb("untaint", GPU, ECC) == (1, "", "Error from server (Forbidden): dana cannot delete\n")
+
+
+@pytest.mark.parametrize(("path", "kind"), [(f"{GROUP}/v1/resourceclaims", "resourceclaims"), ("/api/v1/pods", "pods")])
+def test_what_may_not_be_read_is_said_where_the_devices_of_a_node_are_looked_for(
+    path: str, kind: str, verb: VerbRunner
+) -> None:
+    verb.server.keep(rule_on("firmware", selector={"driver": "gpu.example.com", "pool": "node-1"}))
+    verb.server.forbidden.add(path)
+    code, output, error = verb("untaint", "--node", "node-1", ECC)
+    assert (code, output.count("deleted"), error.count("\n")) == (0, 1, 1)
+    assert error.startswith(f"Warning: no permission to read {kind}, so ")
