@@ -31,6 +31,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Print policies and bindings, and on stderr gaps. Return 0, 1 with --strict if so, 2 for no policy."""
     if (options.file is None) == (options.policy is None):
         parser.error("one POLICY is required" if options.file is None else "POLICY and --policy are the same: give one")
+    if options.static is not None and options.output != "yaml":
+        parser.error(f"--static writes YAML: it does not go with -o {options.output}")
     name = options.file or options.policy
     found = policy_file(name)
     faults = [(row, entry) for row in found.rows for entry in row.entries if entry.level is Level.ERROR]

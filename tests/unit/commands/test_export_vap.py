@@ -123,3 +123,9 @@ def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path, run: Ran) -> 
     (tmp_path / "file").write_text("")
     code, _, error = run(WHOLE, "--static", str(tmp_path / "file"))
     assert (code, f"{SAID}{tmp_path / 'file'} cannot be written: " in error) == (2, True)
+
+
+def test_file_for_the_disk_is_not_written_as_json(tmp_path: Path, run: Ran) -> None:
+    code, output, error = run(WHOLE, "--static", str(tmp_path / "files"), "-o", "json")
+    assert (code, output, (tmp_path / "files").exists()) == (2, "", False)
+    assert error.startswith(f"{SAID}--static writes YAML: it does not go with -o json\n")
