@@ -239,6 +239,12 @@ def test_variable_that_makes_no_sense_is_named_as_such() -> None:
     ]
 
 
+def test_number_of_more_digits_than_are_read_makes_no_sense() -> None:
+    (fault,) = faults("--cert-dir=/certs", environment={"DEVICE_TAINT_WEBHOOK_PORT": "1" * 5000})
+    assert fault.startswith('DEVICE_TAINT_WEBHOOK_PORT: Invalid value: "111')
+    assert fault.endswith('11": must be between 0 and 65535')
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [

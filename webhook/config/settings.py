@@ -139,7 +139,7 @@ class Values(dict[str, Any]):
             if flag.choices:
                 self.errors.append(not_supported(Path(None, source), text, flag.choices))
             else:
-                number = re.fullmatch(r"-?[0-9]+", text or "")
+                number = re.fullmatch(r"-?[0-9]{1,99}", text or "")  # Python reads no number of 5,000 digits
                 self.refuse(source, int(number[0]) if number else text, str(error))
 
     def refuse(self, source: str, value: JSON, detail: str) -> None:

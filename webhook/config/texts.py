@@ -52,7 +52,7 @@ def policy_config_map(namespace: str) -> NamespacedName:
 
 def _whole(words: str, least: int = 0, most: float = math.inf) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        if not (text.isascii() and text.isdigit() and len(text) < 100 and least <= int(text) <= most):
             raise ValueError(f"must be {words}")
         return int(text)
 
