@@ -11,7 +11,7 @@ import argparse
 import math
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, product
@@ -376,9 +376,12 @@ def _watch(first: TaintList, look: Callable[[], TaintList], options: argparse.Na
 
 def _change(before: TaintList, after: TaintList, options: argparse.Namespace) -> str:
     known, left = _rows(before), _rows(after)
-    same, names = set(known), {_identity(row) for row in left}
+    same, values = set(known), {(_identity(row), row[1] and row[1].value) for row in left}
     changed = [row for row in left if row not in same]
-    gone = [row for row in known if row[1] is not None and _identity(row) not in names]
+    # A driver may set several taints that differ in their values only; if there are as many, one has changed.
+    fewer = Counter(map(_identity, known)) - Counter(map(_identity, left))
+    fallen = [(row, row[1].value) for row in known if row[1] is not None and _identity(row) in fewer]
+    gone = [row for row, value in fallen if (_identity(row), value) not in values]
     if options.output in (None, "wide"):
         _say(text for text in after.notes if text not in before.notes)
         return _table(gone, options, removed=True) + _table(changed, options)

@@ -335,3 +335,26 @@ def test_watch_goes_on_after_an_error_that_is_reported_once(verb: VerbRunner, ro
 def test_watch_ends_when_the_reader_does(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "write_more", lambda _: 0)
     assert verb("list", "--watch")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (["b"], [["hw.io/link=a", "<removed>"]]),
+        (["b", "c"], [["hw.io/link=c", "NoSchedule"]]),
+        (["c"], [["hw.io/link=a", "<removed>"], ["hw.io/link=b", "<removed>"], ["hw.io/link=c", "NoSchedule"]]),
+        ([], [["hw.io/link=a", "<removed>"], ["hw.io/link=b", "<removed>"]]),
+    ],
+)
+def test_of_slice_taints_that_differ_in_their_values_those_that_are_gone_are_removed(
+    values: list[str], shown: list[list[str]], verb: VerbRunner, rounds: list[Callable[[], None]]
+) -> None:
+    def publish(*values: str) -> None:
+        taints = [make_taint("hw.io/link", "NoSchedule", value, "2026-06-01T11:00:00Z") for value in values]
+        verb.server.collections[SLICES] = [bare(make_slice([make_device("gpu-0", taints=taints)]))]
+
+    verb.server.keep()
+    publish("a", "b")
+    rounds += [lambda: publish(*values)]
+    found, _ = watched(verb, "--no-headers")
+    assert [line.split()[1:3] for line in found.splitlines()[2:]] == shown
