@@ -42,6 +42,7 @@ from webhook.commands.shared.tainting import (
     DryRun,
     TaintOrder,
     TaintResult,
+    Unanswered,
     add_confirm,
     add_dry_run,
     order_of,
@@ -82,9 +83,13 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     drain = Drain(options, *_read(options))
     with asking_server():
         results = ask_cluster(options, drain.close)
-    if report_refusals(results, drain.order, parser):
-        return REFUSED
     dry_run = drain.order.dry_run
+    if report_refusals(results, drain.order, parser):
+        written = [each for each in results if not each.refusal]
+        if written and dry_run is DryRun.NONE:
+            lines = [*[each.line for each in written], drain.staying(written)]
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+        return REFUSED
     lines = [*[each.line for each in results], *map(visible, drain.waits)]
     written = write_more("".join(f"{line}{dry_run.suffix}\n" for line in lines))
     if dry_run is not DryRun.NONE or written is not None:
@@ -177,7 +182,10 @@ class Drain(msgspec.Struct):
         annotations = {} if self.options.wait_for_place else {EVICT: "true"}
         self.order = order_of(self.options, addresses, [self.taint], annotations, "keep")
         write_warnings(read.notes)
-        return await self._write(store, self.order, read, nodes)
+        try:
+            return await self._write(store, self.order, read, nodes)
+        except Unanswered as error:
+            raise ClusterUnreachable(f"{error}\n{self.staying(error.written)}") from None
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
         from webhook.commands.shared.snapshot import CLAIMS, PLACES, PODS, SLICES, read_inventory  # noqa: PLC0415
@@ -188,17 +196,22 @@ class Drain(msgspec.Struct):
     async def _write(
         self, store: RuleStore, order: TaintOrder, read: ReadInventory, nodes: frozenset[str]
     ) -> list[TaintResult]:
+        for address, _ in order.wanted:
+            self.lasting &= not address.device or nodes.issuperset(read.devices.reach.get(address) or ("",))
         results = await write_taints(store, order)
         self.written = time.monotonic()
         self.rules += [each.name for each in results if not each.refusal]
         closing = [each for each in results if EVICT not in (each.obj["metadata"].get("annotations") or {})]
         self.waiting += [each.wanted.address for each in closing if not each.refusal]
-        for address, _ in order.wanted:
-            self.closed.append(address)
-            self.lasting &= not address.device or nodes.issuperset(read.devices.reach.get(address) or ("",))
+        self.closed += [each.address for each in order.wanted]
         if self.waiting and order.dry_run is not DryRun.NONE:
             self._ready(read)
         return results
+
+    def staying(self, written: Sequence[TaintResult]) -> str:
+        """Return what to say of a drain of which only these rules were written."""
+        self.closed = [each.wanted.address for each in written]
+        return f"The taint stays. To take it back: {self.undo()}"
 
     def undo(self) -> str:
         """Return the command that opens the devices again."""

@@ -18,7 +18,14 @@ from webhook.commands.shared.device_selection import (
     refuse_missing,
 )
 from webhook.commands.shared.flags import add_cluster, ask_cluster
-from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, refusal_text
+from webhook.commands.shared.main import (
+    REFUSED,
+    ClusterUnreachable,
+    ServerRefusal,
+    WrongUsage,
+    asking_server,
+    refusal_text,
+)
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import (
@@ -134,7 +141,17 @@ async def _untaint(
         rehearsed = [await remove(store, each, dry_run=True) for each in chosen.values()]
         if any(each.refusal for each in rehearsed):
             return choices, [each for each in rehearsed if each.refusal]
-    return choices, [await remove(store, each, dry_run=dry_run is DryRun.SERVER) for each in chosen.values()]
+    removed = list[RemovedRule]()
+    for each in chosen.values():
+        try:
+            removed.append(await remove(store, each, dry_run=dry_run is DryRun.SERVER))
+        except ClusterError as error:
+            if dry_run is DryRun.SERVER:
+                raise
+            lines = [f"{NAME}/{done.name} deleted" for done in removed if not done.refusal]
+            text = f"{error}; it is not known whether rule {each.rule.meta.name} was deleted"
+            raise ClusterUnreachable("\n".join([text, *lines])) from None
+    return choices, removed
 
 
 async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:

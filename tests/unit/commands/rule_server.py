@@ -54,6 +54,8 @@ class RuleServer(ApiServer):
         self.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED]}}
         self.refusals: list[tuple[int, Any]] = []
         """Answers to the next writes."""
+        self.lasts: int | None = None
+        """How many writes have an answer; None for all."""
         self.forbidden: set[str] = set()
         """Paths that may not be read."""
         self.forbids = "is forbidden"
@@ -81,6 +83,10 @@ class RuleServer(ApiServer):
     def write(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
         sent = json.loads(body)
         self.sent.append((method, target, sent))
+        if self.lasts is not None:
+            if not self.lasts:
+                raise TimeoutError  # a handler closes the connection
+            self.lasts -= 1
         if self.refusals:
             return self.refusals.pop(0)
         dry = "dryRun" in parse_qs(urlsplit(target).query) or sent.get("dryRun")

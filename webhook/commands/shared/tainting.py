@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EVICT
-from webhook.commands.shared.main import ServerRefusal, WrongUsage, refusal_text
+from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, WrongUsage, refusal_text
 from webhook.commands.shared.words import NAME, DeviceAddress, StoredTaintRule, TaintSpec, WantedRule
 from webhook.config.command_line import CommandLine
 from webhook.files.report import visible
@@ -66,6 +66,14 @@ class TaintResult(NamedTuple):
         return f"{self.wanted.address} {self.operation} by {NAME}/{self.name}"
 
 
+class Unanswered(ClusterUnreachable):
+    """A write had no answer. `written`: those before it, or else the one that may have been written."""
+
+    def __init__(self, text: str, written: Sequence[TaintResult]) -> None:
+        super().__init__(text)
+        self.written = written
+
+
 def order_of(
     options: argparse.Namespace,
     addresses: Sequence[DeviceAddress],
@@ -84,8 +92,10 @@ def order_of(
 async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]:
     """Write the rules in order. Raises ClusterError, and ServerRefusal where a taint is there already.
 
-    With several rules each is sent as a dry run first; if one is refused, none is written.
+    With several rules each is sent as a dry run first; if one is refused, none is written. Then raises Unanswered.
     """
+    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
+
     writes = planned(order, await store.all(), store.version)
     if order.dry_run is DryRun.CLIENT:
         return writes
@@ -93,7 +103,17 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
         rehearsed = [await _written(store, each, dry_run=True) for each in writes]
         if any(each.refusal for each in rehearsed):
             return [each for each in rehearsed if each.refusal]
-    return [await _written(store, each, dry_run=order.dry_run is DryRun.SERVER) for each in writes]
+    results = list[TaintResult]()
+    for each in writes:
+        try:
+            results.append(await _written(store, each, dry_run=order.dry_run is DryRun.SERVER))
+        except ClusterError as error:
+            if order.dry_run is DryRun.SERVER:
+                raise
+            written = [result for result in results if not result.refusal]
+            lines = [f"{error}; it is not known whether rule {each.name} was written", *[done.line for done in written]]
+            raise Unanswered("\n".join(lines), written or [each]) from None
+    return results
 
 
 def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[TaintResult]:

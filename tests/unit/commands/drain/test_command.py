@@ -382,3 +382,48 @@ def test_only_a_drain_that_waits_reads_classes(verb: VerbRunner, cluster: RuleSe
         verb.rounds += [nothing]
         assert drain(verb, "node-0", *words)[0] == 130
         assert any(each.startswith(CLASSES) for each in cluster.asked) is read
+
+
+# --- a part -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "undo"),
+    [
+        (["node-0", "node-1"], f"--node=node-0 --node=node-1 {KEY}:NoSchedule-"),
+        ([POOL, "gpu.example.com/node-1"], f"{POOL} {KEY}:NoSchedule-"),
+    ],
+)
+@pytest.mark.parametrize("gone", ["the server", "the right"])
+def test_part_that_was_written_is_named_with_the_command_that_takes_it_back(
+    gone: str, words: list[str], undo: str, verb: VerbRunner
+) -> None:
+    original = verb.server.write
+
+    def write(method: str, target: str, body: bytes) -> tuple[int, Any]:
+        return original(method, target, body) if not verb.server.rules else status(403, "Forbidden", "no")
+
+    if gone == "the server":
+        verb.server.lasts = 3
+    else:
+        verb.server.write = write  # type: ignore[method-assign]
+    code, output, error = drain(verb, *words)
+    (name,) = verb.server.rules
+    assert (code, output) == (2 if gone == "the server" else 1, "")
+    assert error.splitlines()[1:] == [
+        f"{POOL} tainted by devicetaintrule.resource.k8s.io/{name}",
+        f"The taint stays. To take it back: kubectl dtaint untaint {undo}",
+    ]
+    verb.server.lasts = None
+    verb.server.write = original  # type: ignore[method-assign]
+    verb.server.rules[name]["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    assert (verb("untaint", *undo.split())[0], verb.server.rules) == (0, {})
+
+
+def test_what_may_have_been_written_can_be_taken_back(verb: VerbRunner) -> None:
+    verb.server.lasts = 0
+    code, _, error = drain(verb, POOL)
+    assert (code, error.splitlines()[1:]) == (
+        2,
+        [f"The taint stays. To take it back: kubectl dtaint untaint {POOL} {KEY}:NoSchedule-"],
+    )

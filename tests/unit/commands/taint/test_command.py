@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -334,3 +335,24 @@ def test_rule_that_is_being_deleted_is_not_taken_for_one_that_stays(verb: VerbRu
     error = f"error: {GPU} has {ECC} by rule {NAME}, which is being deleted\n"
     assert verb("taint", GPU, SPEC, *flags) == (1, "", error)
     assert sent(verb) == []
+
+
+# --- no answer ----------------------------------------------------------------------------------
+
+
+def test_rules_written_before_the_server_was_gone_are_named(verb: VerbRunner) -> None:
+    """Of the last one it is not known."""
+    verb.server.lasts = 3
+    code, output, error = verb("taint", "--node", "node-0", "--node", "node-1", SPEC)
+    (name,) = verb.server.rules
+    first, second = error.splitlines()
+    assert (code, output, name.partition("-ecc")[0]) == (2, "", "node-0")
+    assert re.search(r"it is not known whether rule node-1-ecc-noschedule-\w+ was written$", first)
+    assert second == f"gpu.example.com/node-0 tainted by devicetaintrule.resource.k8s.io/{name}"
+
+
+def test_nothing_is_said_to_be_written_before_the_first_write(verb: VerbRunner) -> None:
+    for lasts, words in ((1, []), (0, ["--dry-run=server"])):
+        verb.server.lasts = lasts
+        code, _, error = verb("taint", "--node", "node-0", "--node", "node-1", SPEC, *words)
+        assert (code, "not known" in error, error.count("\n"), verb.server.rules) == (2, False, 1, {})

@@ -274,3 +274,13 @@ def test_what_may_not_be_read_is_said_where_the_devices_of_a_node_are_looked_for
     code, output, error = verb("untaint", "--node", "node-1", ECC)
     assert (code, output.count("deleted"), error.count("\n")) == (0, 1, 1)
     assert error.startswith(f"Warning: no permission to read {kind}, so ")
+
+
+def test_rules_deleted_before_the_server_was_gone_are_named(verb: VerbRunner) -> None:
+    verb.server.keep(rule_on("a", key="a"), rule_on("b", key="b"))
+    verb.server.lasts = 3
+    code, output, error = verb("untaint", GPU, "a-", "b-")
+    assert (code, output, set(verb.server.rules)) == (2, "", {"b"})
+    first, second = error.splitlines()
+    assert first.endswith("; it is not known whether rule b was deleted")
+    assert second == "devicetaintrule.resource.k8s.io/a deleted"
