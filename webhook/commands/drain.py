@@ -85,9 +85,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         results = ask_cluster(options, drain.close)
     dry_run = drain.order.dry_run
     if report_refusals(results, drain.order, parser):
-        written = [each for each in results if not each.refusal]
-        if written and dry_run is DryRun.NONE:
-            lines = [*[each.line for each in written], drain.staying(written)]
+        done = [each for each in results if not each.refusal]
+        if done and dry_run is DryRun.NONE:
+            lines = [*[each.line for each in done], drain.staying(done)]
             sys.stderr.write("".join(f"{line}\n" for line in lines))
         return REFUSED
     lines = [*[each.line for each in results], *map(visible, drain.waits)]

@@ -206,8 +206,9 @@ class PatchController:
         self._under_way = len(uids)
         outcomes = {uid: await self._apply(uid) for uid in uids}
         for uid, (refused, failed) in outcomes.items():
-            more_refused, more_failed = await self._delete(uid, all_of_them=not (refused or failed))
-            outcomes[uid] = refused or more_refused, failed or more_failed
+            if not failed:
+                also_refused, failed_now = await self._delete(uid, all_of_them=not refused)
+                outcomes[uid] = refused or also_refused, failed_now
         for uid, (refused, failed) in outcomes.items():
             await self._report(uid, refused, failed)
             self._queue.done(uid)
@@ -334,9 +335,10 @@ class PatchController:
         """Write the status if it has changed, and Events about faults; return why the status was not written."""
         uid = stored.meta.uid
         rules, fleet = self.book.owned(uid), self.index.fleet
+        amiss = refused or failed or standing.needed > self._parts.ceiling
         there = {
             (pool, name)
-            for each in rules
+            for each in (rules if amiss else ())
             for pool, names in (fleet.named(each.rule.selector) if each.rule.selector else ())
             for name in names
         }

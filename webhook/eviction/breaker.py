@@ -73,7 +73,7 @@ class Breaker:
         calm, times = self._settings().calm_seconds, [*[at for at, _, _ in found], seconds]
         gap = max(calm, self._settings().window_seconds)
         calm_before = [index + 1 for index in range(len(found)) if times[index + 1] - times[index] >= gap]
-        left = 0.0
+        most, left = self._most(driver, self._settings()), 0.0
         for at, devices in groupby(found[max(calm_before, default=0) :], itemgetter(0)):
             known = self._drivers.get(driver)
             if known is not None and known.tripped_at is not None and at - known.last_at >= calm:
@@ -83,7 +83,7 @@ class Breaker:
                 self._count(driver, pool, device, at)
                 left -= 1
             if left < 0:
-                left = self._judge(driver, self._drivers[driver], at)
+                left = self._judge(driver, self._drivers[driver], at, most)
 
     def _observe(self, driver: str, pool: str, devices: list[str]) -> None:
         _, seconds = self._moment()
@@ -152,22 +152,28 @@ class Breaker:
                 self._judge(driver, known, self._moment()[1])
         return frozenset(driver for driver, known in self._drivers.items() if known.tripped_at is not None)
 
-    def _judge(self, driver: str, known: _Driver, moment: float) -> float:
-        """Look whether the breaker trips; return how many more devices certainly do not trip it."""
+    def _most(self, driver: str, settings: BreakerSettings) -> int | None:
+        """Return how many devices a driver may taint; None is any number."""
+        before = self._moment()[0] - timedelta(seconds=settings.window_seconds)
+        return max_unavailable(settings.devices, self._inventory.pools.counted_devices(driver, before))
+
+    def _judge(self, driver: str, known: _Driver, moment: float, most: int | None = None) -> float:
+        """Look whether the breaker trips; return how many more devices certainly do not trip it.
+
+        `most`: how many it may taint, if that is known already.
+        """
         settings, (now, seconds) = self._settings(), self._moment()
+        known.tainted = {device: at for device, at in known.tainted.items() if moment - at < settings.window_seconds}
         if known.tripped_at is not None or settings.devices is None:
             return math.inf  # the devices of a large driver are not counted for nothing
-        known.tainted = {device: at for device, at in known.tainted.items() if moment - at < settings.window_seconds}
         until = settings.acknowledged_of(driver)
         if until is not None:
             known.tainted = {
                 device: at for device, at in known.tainted.items() if now - timedelta(seconds=seconds - at) > until
             }
-        before = now - timedelta(seconds=settings.window_seconds)
-        pools = self._inventory.pools
-        most = max_unavailable(settings.devices, pools.counted_devices(driver, before))
-        share = isinstance(settings.devices, Share)
-        tainted = ShareUse(pools, driver, [pool for pool, _ in known.tainted]).devices if share else len(known.tainted)
+        most, tainted = self._most(driver, settings) if most is None else most, len(known.tainted)
+        if most is not None and tainted > most and isinstance(settings.devices, Share):
+            tainted = ShareUse(self._inventory.pools, driver, [pool for pool, _ in known.tainted]).devices
         if most is None or tainted <= most:
             return math.inf if most is None else most - tainted
         known.tripped_at = now - timedelta(seconds=seconds - moment)

@@ -190,7 +190,7 @@ class Controller:
         if core.ceilings.observe(old, rule):
             self._changed()
         self.planner.follow_ceilings()
-        self.planner.expiry_known = False
+        self.planner.note_expiry(rule)
         self._unseen_rules = True
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:

@@ -10,7 +10,7 @@ The same view, ledger, policy and moment give the same plan. In this order:
 4. *Together*: units. All users of one tainted claim, and the members of a gang that are due within `gangWindow` of the
    first; if claims or a PodGroup with mode `all` tie them, all of them, however late the last is due.
 5. *When*: what each pod waits for by itself. One that could go waits for the others of its unit.
-6. *Order*: pods whose last request failed come last; lowest priority first, then those refused least often, then the
+6. *Order*: pods whose last requests failed come last; lowest priority first, then those refused least often, then the
    longest due, then by name.
 
 `Line.take` decides which of the pods that may go find room. Source: `docs/eviction.md`.
@@ -398,7 +398,8 @@ class _Pass:
 
     def _unit(self, members: tuple[Going, ...], key: str) -> Unit:
         failures = [self.ledger.failures[each.uid] for each in members if each.uid in self.ledger.failures]
-        failed, refusals = any(each.errors for each in failures), max([each.refusals for each in failures], default=0)
+        failed = any(each.errors > 1 for each in failures)  # one passes, as when an API server starts
+        refusals = max([each.refusals for each in failures], default=0)
         due = max([each.due for each in members])
         key = min([place for each in members if (place := self._place_of(each.uid))], default=key)
         priority = max([each.pod.priority for each in members])

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from webhook.api.pods import Pod
-from webhook.api.rules import EXPIRES_AT
+from webhook.api.rules import EXPIRES_AT, DeviceTaintRule
 from webhook.eviction.core import Core
 from webhook.eviction.events import Telling
 from webhook.eviction.expiry import Expiry, expiry_of
@@ -57,8 +57,7 @@ class Planner:
         """Stopped groups that are to be looked at again, and when, in monotonic seconds."""
         self._expires_at: datetime | None = None
         """When the next rule expires."""
-        self.expiry_known = False
-        """False once a rule has changed."""
+        self._expiry_known = False
 
     @property
     def wait_seconds(self) -> float:
@@ -191,20 +190,26 @@ class Planner:
             self.rules_seen = core.affected.revision
             self.follow_ceilings()
 
-    @property
-    def _expiry_passed(self) -> bool:
-        return self._expires_at is not None and self._expires_at <= self._deps.clock.now()
+    def note_expiry(self, rule: DeviceTaintRule) -> None:
+        """Note when a rule that has changed expires."""
+        now = self._deps.clock.now()
+        what, seconds = expiry_of(rule, now)
+        if what is Expiry.LATER:
+            at = later(now, seconds)
+            self._expires_at = min(self._expires_at or at, at)
 
     def _follow_expiry(self) -> None:
         """Act for rules that have expired no longer, and note when the next one does."""
-        if self.expiry_known and not self._expiry_passed:
-            return
         core, now = self._core, self._deps.clock.now()
-        self.expiry_known = True
-        rules = [rule for rule in self._deps.inventory.rules.values() if EXPIRES_AT in rule.meta.annotations]
-        core.affected.mark_claims(core.evictions.refresh(*[rule.meta.name for rule in rules]))
-        left = [seconds for what, seconds in [expiry_of(rule, now) for rule in rules] if what is Expiry.LATER]
-        self._expires_at = later(now, min(left)) if left else None
+        if self._expiry_known and (self._expires_at is None or self._expires_at > now):
+            return
+        self._expiry_known, self._expires_at = True, None
+        expired = list[str]()
+        for rule in self._deps.inventory.rules.values():
+            if EXPIRES_AT in rule.meta.annotations:
+                self.note_expiry(rule)
+                expired += [rule.meta.name] if expiry_of(rule, now)[0] is Expiry.TAKE_BACK else []
+        core.affected.mark_claims(core.evictions.refresh(*expired))
 
     def _queue_rules(self, before: Mapping[str, RuleFigures], made: Mapping[str, RuleFigures]) -> None:
         """Queue rules that hit others than before: their conditions are due, at once if they are stopped now."""
@@ -244,10 +249,9 @@ class Planner:
 
     def _would_go(self, keys: Sequence[str], uids: set[str], hit: dict[str, Eviction] | None = None) -> bool:
         core, deps = self._core, self._deps
+        self._follow_expiry()
         if core.affected.pending or deps.paused() is not None or not deps.trusted():
             return False
-        if self._expiry_passed:
-            return False  # of what may be the rule that evicts one of them
         self.judge_breakers()
         view = self._view_of(core.affected.linked_to(keys)) if hit is None else replace(self._view_of(()), hit=hit)
         return still_goes(view, core.ledger, deps.pause(), core.moment(), frozenset(uids))

@@ -283,11 +283,16 @@ class RuleStatusUpdater:
         if is_ours(rule, self._scope):
             stopped = self._ceilings.stopped(rule) if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             stopped = stopped or (_NO_TIME if start_of(rule, self._scope) == NEVER else "")
-            stopped = stopped or (_EXPIRED if self._deps.trusted() and self._expired(rule) else "")
             known = condition_of(rule.conditions, EVICTION)
             if known is not None and known.observed_generation == rule.generation:
                 # By a version that kept its count elsewhere: it stays finished for those who wait for that.
                 progress.finished = known.reason == ConditionReason.COMPLETED
+            if (
+                not stopped
+                and known is not None
+                and (known.status == "True" or known.reason == ConditionReason.STOPPED)
+            ):
+                stopped = _EXPIRED if self._deps.trusted() and self._expired(rule) else ""
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:

@@ -217,7 +217,8 @@ class Evictions:
         fresh = [
             name
             for name, taints in after.items()
-            if not all(any(is_same_taint(each, known) for known in before.get(name, ())) for each in taints)
+            if taints != (known := before.get(name, ()))
+            and not all(any(is_same_taint(each, one) for one in known) for each in taints)
         ]
         if fresh:
             self.on_tainted(*identity, fresh)

@@ -292,9 +292,12 @@ class FirstSights:
         return {
             device: {
                 id_: min(
-                    Signal(since, taint.value, seconds - first)
-                    for taint in taints
-                    for since, first in [known[device][taint]]
+                    [
+                        Signal(since, taint.value, seconds - first)
+                        for taint in taints
+                        for since, first in [known[device][taint]]
+                    ],
+                    key=lambda each: (-each.lasted, each.value),
                 )
                 for id_, taints in signals.items()
             }

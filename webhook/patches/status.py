@@ -107,7 +107,7 @@ class ExpansionOutcome(NamedTuple):
     failed: str = ""
     """An error that may pass."""
     tainted: int = 0
-    """Devices that these rules are for."""
+    """Devices that these rules are for; only where others could not be written."""
     applied: AppliedAttributes = AppliedAttributes()
     """What has become of attributes and capacity; a condition that the status has already stays as it is."""
 

@@ -150,30 +150,30 @@ def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- 
     return (TEMPLATE_SPEC if of_template else SPEC).child("devices", "requests").index(position)
 
 
-def _reduced(key: str, value: JSON) -> object:
+def _reduced(key: str, value: JSON, inside: str) -> object:
     if key == "parameters":  # of a driver: compared as they stand, types and all
         return json.encode(value, order="deterministic")
     if key in {"labels", "annotations"}:
         return value
-    if key == "requests" and isinstance(value, dict):  # of a capacity
+    if (inside, key) == ("capacity", "requests") and isinstance(value, dict):
         numbers = {name: parse_quantity(text) for name, text in value.items()}
         return {name: value[name] if number is None else number for name, number in numbers.items()}
-    return semantic(value)
+    return semantic(value, key)
 
 
-def semantic(value: JSON) -> object:
+def semantic(value: JSON, inside: str = "") -> object:
     """The value with everything left out that the API server treats as if it were missing.
 
     Null, empty lists, maps and strings, and defaults spelt out compare equal to their absence (L-11); so do quantities
     that spell the same number.
     """
     if isinstance(value, dict):
-        reduced = {key: _reduced(key, entry) for key, entry in value.items()}
+        reduced = {key: _reduced(key, entry, inside) for key, entry in value.items()}
         return {
             key: entry
             for key, entry in reduced.items()
             if entry is not None and entry not in ("", [], {}) and _DEFAULTS.get(key) != entry
         }
     if isinstance(value, list):
-        return [semantic(entry) for entry in value]
+        return [semantic(entry, inside) for entry in value]
     return value

@@ -102,3 +102,12 @@ def test_status_counts_the_devices_of_the_rules_that_are_there() -> None:
     play(cluster, 1.0)
     status = cluster.patches["one"].status
     assert (status.rules, status.tainted_devices, cluster.conditions("one")["Expanded"][1]) == (1, 1, "RuleRefused")
+
+
+def test_device_stays_closed_while_the_rule_that_takes_its_place_cannot_be_written() -> None:
+    cluster = cluster_of_two()
+    cluster.fails = lambda write: "503" if write.taint.key == NEW.key else ""
+    cluster.patch("one", driver=DRIVER, pool="p", taints=[OLD])
+    play(cluster, lambda: cluster.patch("one", driver=DRIVER, pool="p", taints=[NEW]), 60.0)
+    assert taints_in(cluster) == [(OLD.key, OLD.effect)]
+    assert cluster.conditions("one")["Expanded"][1] == "WriteFailed"

@@ -12,9 +12,9 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurried
 from tests.unit.eviction.objects import rule, using
-from tests.unit.eviction.world import FakeCluster, World, evicting
+from tests.unit.eviction.world import FREE, FakeCluster, World, evicting
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, WriteFailure
@@ -157,3 +157,17 @@ def test_observer_goes_on_counting_pods_of_expired_rules() -> None:
     world.add(*pods(), expiring(-60))
     world.advance(60)
     assert world.condition("rule")[1:] == ("ObserveOnly", "0 pods evicted; 8 pods would be evicted in 1 namespace")
+
+
+def test_gang_goes_as_a_whole_though_an_unrelated_rule_expires_meanwhile() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    expiry = {EXPIRES_AT: format_time(NOW + timedelta(seconds=10))}
+    other = rule("other", selector=DeviceSelector("other.example.com"), annotations=expiry)
+    world.add(*using("gang-0", "gang-1", "gang-2", gang="g"), other, rule())
+    for _ in world.worker.planner.steps():
+        pass
+    world.cluster.while_connecting.extend([lambda: None, lambda: world._move(11)])
+    unit = world.worker.take()
+    assert unit is not None
+    asyncio.run(world.worker.evict(unit))
+    assert sorted(world.evicted) == ["gang-0", "gang-1", "gang-2"]

@@ -36,7 +36,7 @@ async def test_pods_whose_requests_fail_keep_no_pods_of_higher_priority_waiting(
 
 
 ANSWERS: dict[str, tuple[list[EvictionOutcome], str]] = {
-    "an error": ([FAILED], "ba"),
+    "an error": ([FAILED], "ab"),
     "two errors": ([FAILED, FAILED], "ba"),
     "a budget": ([BLOCKED], "ab"),
     "a budget, after an error": ([FAILED, BLOCKED], "ab"),
@@ -44,7 +44,7 @@ ANSWERS: dict[str, tuple[list[EvictionOutcome], str]] = {
 
 
 @pytest.mark.parametrize(("answers", "order"), ANSWERS.values(), ids=ANSWERS)
-def test_pod_is_behind_those_of_higher_priority_only_if_its_last_request_failed(
+def test_pod_is_behind_those_of_higher_priority_only_if_its_last_requests_failed(
     answers: list[EvictionOutcome], order: str
 ) -> None:
     world = evicting(*using("a"), rule(), answers=answers)

@@ -33,3 +33,19 @@ def test_reaction_waits_as_long_as_the_policy_says_though_the_clock_is_set(first
     assert (waits.rules, waits.next_seconds) == ((), 1.0)
     seconds = 300.0
     assert len(react(pools, [], reactions, later, sights).rules) == 1
+
+
+def test_taint_that_was_seen_first_counts_though_the_clock_was_set_back() -> None:
+    seconds = 0.0
+    sights, reactions = FirstSights(lambda: seconds), (make_reaction(for_seconds=600.0),)
+    first, second = make_signal(None, value="a"), make_signal(None, value="b")
+    before, after = make_slice({"gpu-0": (first,)}), make_slice({"gpu-0": (first, second)})
+    pools = Pools()
+    pools.apply(None, before)
+    react(pools, [], reactions, NOW + HOUR, sights)
+    pools.apply(before, after)
+    seconds = 500.0
+    react(pools, [], reactions, NOW, sights)
+    seconds = 600.0
+    [rule] = react(pools, [], reactions, NOW, sights).rules
+    assert rule.reasons[0].value == "a"

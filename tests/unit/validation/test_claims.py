@@ -94,6 +94,16 @@ def test_update_of_a_template_in_v1beta1(*, known: bool, at: str) -> None:
         "another number": ({"count": 2}, {}, False),
         "false behind a pointer is not missing": ({"adminAccess": False}, {}, False),
         "zero behind a pointer is not missing": ({"tolerationSeconds": 0}, {}, False),
+        "equal amounts of a capacity": (
+            {"capacity": {"requests": {"m": "1Gi"}}},
+            {"capacity": {"requests": {"m": "1024Mi"}}},
+            True,
+        ),
+        "an attribute that is called requests": (
+            {"attributes": {"requests": {"string": "1Ki"}}},
+            {"attributes": {"requests": {"string": "1024"}}},
+            False,
+        ),
         "another order": ({"a": [1, 2]}, {"a": [2, 1]}, False),
         "an empty entry is an entry": ({"a": [{}]}, {"a": []}, False),
     },

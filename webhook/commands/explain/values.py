@@ -9,7 +9,7 @@ import argparse
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +40,7 @@ from webhook.commands.status.run import NOT_SERVED, ClusterReading, read_once
 from webhook.commands.status.views import current, views_of
 from webhook.config.command_line import did_you_mean, program
 from webhook.eviction.conditions import ConditionReason
+from webhook.eviction.expiry import Expiry, expiry_of
 from webhook.eviction.modes import InTree
 from webhook.files.manifests import Dump, meta, text
 from webhook.files.read import Manifest
@@ -506,13 +507,13 @@ def _rule(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, Any]:
             for each in preview.pods
             if each.outcome not in (PodOutcome.EVICTED, PodOutcome.LEAVING) and not preview.simulated
         ],
-        "confirmation": _confirmation(rule),
+        "confirmation": _confirmation(rule, facts.found.settings.now),
         "reported": _conditions(facts, [rule.meta.name]),
         "evicted": row.evicted,
     }
 
 
-def _confirmation(rule: DeviceTaintRule) -> dict[str, Any]:
+def _confirmation(rule: DeviceTaintRule, now: datetime) -> dict[str, Any]:
     """Return whether the eviction waits for a confirmation; `needed` is None while the worker has said nothing."""
     said = current(rule)
     needed: bool | None = None
@@ -520,7 +521,7 @@ def _confirmation(rule: DeviceTaintRule) -> dict[str, Any]:
     if rule.effective_effect != NO_EXECUTE:
         needed, why = False, "the rule evicts no pod"
     elif said is not None:
-        needed = said.reason == ConditionReason.STOPPED
+        needed = said.reason == ConditionReason.STOPPED and expiry_of(rule, now)[0] is not Expiry.TAKE_BACK
         since = "" if said.last_transition_time is None else f" since {format_time(said.last_transition_time)}"
         why = f"{said.reason}{since}: {said.message}"
     command = f"kubectl get devicetaintrule {rule.meta.name} -o yaml | {program('preview')} -" if needed else None

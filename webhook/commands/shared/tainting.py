@@ -122,7 +122,9 @@ def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) 
     for wanted in order.wanted:
         text = order.texts.get(wanted.name)
         annotations = {**order.annotations, **({CONFIRM_IMPACT: text} if text else {})}
-        known = next((each for each in stored if each.is_for_rule(wanted)), None)
+        found = [each for each in stored if each.is_for_rule(wanted)]
+        # One that is being deleted is as good as gone, but for its name.
+        known = next((each for each in found if not each.rule.deleting or each.rule.meta.name == wanted.name), None)
         if known is None:
             writes.append(TaintResult(wanted, _TAINTED, wanted.name, wanted.manifest(version, annotations)))
         elif known.rule.deleting:

@@ -22,6 +22,7 @@ from webhook.api.pods import DisruptionBudget, Pod
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.commands.shared.objects import StatusObjects
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
+from webhook.eviction.expiry import Expiry, expiry_of
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
@@ -305,6 +306,7 @@ class WorkerView:
         evictions = Evictions(
             inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or settings.now
         )
+        evictions.expired = lambda rule: self._acts and expiry_of(rule, settings.now)[0] is Expiry.TAKE_BACK
         evictions.everything()
         hits = evictions.hits().items()
         self._hit = {key: hit for key, hit in hits if self._keys[inventory.pods[key].meta.uid] == key}

@@ -356,3 +356,8 @@ def test_nothing_is_said_to_be_written_before_the_first_write(verb: VerbRunner) 
         verb.server.lasts = lasts
         code, _, error = verb("taint", "--node", "node-0", "--node", "node-1", SPEC, *words)
         assert (code, "not known" in error, error.count("\n"), verb.server.rules) == (2, False, 1, {})
+
+
+def test_device_is_tainted_though_another_rule_of_that_taint_is_being_deleted(verb: VerbRunner) -> None:
+    verb.server.keep(rule_on("by-hand", deletionTimestamp="2026-06-01T11:00:00Z", finalizers=["example.com/audit"]))
+    assert verb.output("taint", GPU, SPEC) == f"{GPU} tainted by {FULL_NAME}\n"
