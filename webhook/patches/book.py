@@ -161,9 +161,10 @@ class OwnerPlan(NamedTuple):
 
     @property
     def unwanted(self) -> list[StoredRule]:
-        """What is to be deleted, and has none of their keys: nothing takes its place."""
+        """What is to be deleted, evicts, and has none of their keys; what closes devices stays until another does."""
         keys = {taint.key for taint in self.taints}
-        return [each for each in self.writes.deletes if each.rule.taint.key not in keys]
+        evicting = [each for each in self.writes.deletes if each.rule.effective_effect == NO_EXECUTE]
+        return [each for each in evicting if each.rule.taint.key not in keys]
 
 
 def plan_of(

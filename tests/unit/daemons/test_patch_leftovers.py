@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from tests.unit.patches.fake_cluster import CLOSED, FakeCluster, gpu, play
@@ -23,12 +24,15 @@ def taints_in(cluster: FakeCluster) -> list[tuple[str, str]]:
     return sorted((each.rule.taint.key, each.rule.taint.effect) for each in cluster.rules.values())
 
 
-def test_rule_of_a_taint_that_is_gone_is_deleted_though_another_rule_is_refused() -> None:
-    cluster = cluster_of_two()
+@pytest.mark.parametrize(("effect", "stays"), [("NoExecute", False), ("NoSchedule", True)])
+def test_rule_that_evicts_for_a_taint_that_is_gone_is_deleted_though_another_is_refused(
+    effect: str, *, stays: bool
+) -> None:
+    cluster, old = cluster_of_two(), structs.replace(OLD, effect=effect)
     cluster.refuses = lambda write: "denied by policy keys" if write.taint.key == NEW.key else ""
-    cluster.patch("one", driver=DRIVER, pool="p", taints=[OLD])
+    cluster.patch("one", driver=DRIVER, pool="p", taints=[old])
     play(cluster, lambda: cluster.patch("one", driver=DRIVER, pool="p", taints=[NEW]), 60.0)
-    assert taints_in(cluster) == []
+    assert taints_in(cluster) == ([(OLD.key, effect)] if stays else [])
     assert cluster.conditions("one")["Expanded"][1] == "RuleRefused"
 
 
