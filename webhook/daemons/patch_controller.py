@@ -138,9 +138,8 @@ class PatchController:
 
     def observe_rule(self, name: str, new: StoredRule | None) -> None:
         """Note that a rule came, changed or went. What was written here may come after earlier versions."""
-        known, written = self.book.rules.get(name), self._written.get(name, "")
-        same = known is not None and new is not None and known.meta.uid == new.meta.uid
-        if new is not None and same and written and is_newer(written, new.meta.resource_version):
+        known, own = self.book.rules.get(name), self._written.get(name, "")
+        if known and new and own and known.meta.uid == new.meta.uid and is_newer(own, new.meta.resource_version):
             return
         self._written.pop(name, None)
         concerned = self.book.put_rule(name, new)
@@ -294,12 +293,12 @@ class PatchController:
     def _taken_away(self, stored: StoredRule, left: StoredRule | None) -> None:
         """Note what this process deleted; `left`: as it is until its finalizers are gone."""
         known = self.book.rules.get(stored.meta.name)
-        if left is not None and self.has_seen(left):
+        if known is None or known.meta.uid != stored.meta.uid:
             return
-        if known is not None and known.meta.uid == stored.meta.uid:
-            if left is not None:
-                self._written[stored.meta.name] = left.meta.resource_version
-            self.book.put_rule(stored.meta.name, left)
+        if left is None:
+            self.book.put_rule(stored.meta.name, None)
+        else:
+            self.note_written(stored.meta.name, left)
 
     # --- what users see --------------------------------------------------------------------------
 

@@ -190,25 +190,23 @@ class Planner:
             self.rules_seen = core.affected.revision
             self.follow_ceilings()
 
-    def note_expiry(self, rule: DeviceTaintRule) -> None:
-        """Note when a rule that has changed expires."""
+    def note_expiry(self, rule: DeviceTaintRule) -> Expiry:
+        """Note when a rule expires; return what to do about that now."""
         now = self._deps.clock.now()
         what, seconds = expiry_of(rule, now)
         if what is Expiry.LATER:
             at = later(now, seconds)
             self._expires_at = min(self._expires_at or at, at)
+        return what
 
     def _follow_expiry(self) -> None:
         """Act for rules that have expired no longer, and note when the next one does."""
-        core, now = self._core, self._deps.clock.now()
-        if self._expiry_known and (self._expires_at is None or self._expires_at > now):
+        core, next_at = self._core, self._expires_at
+        if self._expiry_known and (next_at is None or next_at > self._deps.clock.now()):
             return
         self._expiry_known, self._expires_at = True, None
-        expired = list[str]()
-        for rule in self._deps.inventory.rules.values():
-            if EXPIRES_AT in rule.meta.annotations:
-                self.note_expiry(rule)
-                expired += [rule.meta.name] if expiry_of(rule, now)[0] is Expiry.TAKE_BACK else []
+        expiring = [rule for rule in self._deps.inventory.rules.values() if EXPIRES_AT in rule.meta.annotations]
+        expired = [rule.meta.name for rule in expiring if self.note_expiry(rule) is Expiry.TAKE_BACK]
         core.affected.mark_claims(core.evictions.refresh(*expired))
 
     def _queue_rules(self, before: Mapping[str, RuleFigures], made: Mapping[str, RuleFigures]) -> None:

@@ -287,12 +287,9 @@ class RuleStatusUpdater:
             if known is not None and known.observed_generation == rule.generation:
                 # By a version that kept its count elsewhere: it stays finished for those who wait for that.
                 progress.finished = known.reason == ConditionReason.COMPLETED
-            if (
-                not stopped
-                and known is not None
-                and (known.status == "True" or known.reason == ConditionReason.STOPPED)
-            ):
-                stopped = _EXPIRED if self._deps.trusted() and self._expired(rule) else ""
+            had_pods = known is not None and (known.status == "True" or known.reason == ConditionReason.STOPPED)
+            if had_pods and not stopped and self._deps.trusted() and self._expired(rule):
+                stopped = _EXPIRED
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:

@@ -161,7 +161,7 @@ class OwnerPlan(NamedTuple):
 
     @property
     def unwanted(self) -> list[StoredRule]:
-        """What is to be deleted, evicts, and has none of their keys; what closes devices stays until another does."""
+        """Return the deletes that evict, of none of these keys; what only closes devices stays until another does."""
         keys = {taint.key for taint in self.taints}
         evicting = [each for each in self.writes.deletes if each.rule.effective_effect == NO_EXECUTE]
         return [each for each in evicting if each.rule.taint.key not in keys]

@@ -291,18 +291,17 @@ class FirstSights:
         self._known = known
         return {
             device: {
-                id_: min(
-                    [
-                        Signal(since, taint.value, seconds - first)
-                        for taint in taints
-                        for since, first in [known[device][taint]]
-                    ],
-                    key=lambda each: (-each.lasted, each.value),
-                )
+                id_: _signal_of(min(taints, key=lambda each: (seen[each][1], each.value)), seen, seconds)
                 for id_, taints in signals.items()
             }
             for device, signals in found.items()
+            for seen in [known[device]]
         }
+
+
+def _signal_of(taint: _Taint, seen: Mapping[_Taint, tuple[datetime, float]], seconds: float) -> Signal:
+    since, first = seen[taint]
+    return Signal(since, taint.value, seconds - first)
 
 
 def shown_in(pools: Pools, devices: Iterable[DeviceId]) -> set[DeviceId]:

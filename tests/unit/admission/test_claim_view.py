@@ -48,7 +48,7 @@ def test_annotation_names_user_and_groups() -> None:
         "it is empty": "",
         "it is no JSON": "jane@example.com",
         "it is no object": "[]",
-        "it names nobody": "{}",
+        "it names no one": "{}",
         "the name is no text": '{"username":1}',
         "it is nested very deeply": "[" * 100_000,
         "an unknown field is, too": '{"username":"jane","x":' + "[" * 30_000 + "]" * 30_000 + "}",

@@ -479,7 +479,7 @@ EXCUSED = ruling(make_entry("denies", "deny"), exceptions=[make_exception("excus
         "the candidate only warns": (DENIED, WARNED, ("denies", "allowed")),
         "the candidate warns": (QUIET, WARNED, ("warns", "warned")),
         "the candidate only notes": (WARNED, NOTED, ("warns", "silent")),
-        "what is noted is for nobody to see": (QUIET, NOTED, None),
+        "a note is shown to no one": (QUIET, NOTED, None),
         "both allow": (QUIET, ALLOWED, None),
         "both refuse": (DENIED, WARNED_AND_DENIED, None),
         "an exception allows": (QUIET, EXCUSED, None),

@@ -61,9 +61,9 @@ def marked(manifest: Any) -> Any:
 @table(
     "manifest, told",
     {
-        "a claim that nobody minds": (claim(PLAIN), []),
+        "a claim that no rule refuses": (claim(PLAIN), []),
         "a claim of an unknown author": (claim(BROKEN), [REFUSED_CLAIM]),
-        "a template of somebody who may not": (template(BROKEN, author=DANA), [REFUSED_TEMPLATE]),
+        "a template of an author who may not": (template(BROKEN, author=DANA), [REFUSED_TEMPLATE]),
         "a template of somebody who may": (template(BROKEN, author=OPS), []),
         "a template of nobody knows whom": (template(BROKEN), [UNKNOWN, REFUSED_TEMPLATE]),
         "a template whose claims will be told to have no author": (template(PLAIN), [UNKNOWN]),
