@@ -332,9 +332,11 @@ def test_serve_never_touches_a_pod_and_evict_only_in_modes_that_act(
 
 
 @pytest.mark.parametrize("way", ["base", *WAYS])
-def test_nothing_unrelated_waits_for_us_on_any_way_to_install(assets: Assets, way: str) -> None:
+def test_nothing_unrelated_waits_for_us_on_any_way_to_install(
+    render: Callable[[str], list[Json]], assets: Assets, way: str
+) -> None:
     """No wildcard, no subresource, and of the core group one ConfigMap, by namespace and name."""
-    configurations = _of_kind(rendered(assets, "base") if way == "base" else installation(assets, way), *REGISTRATIONS)
+    configurations = _of_kind(rendered(assets, "base") if way == "base" else render(way), *REGISTRATIONS)
     entries = [entry for configuration in configurations for entry in configuration["webhooks"]]
     assert len(entries) >= 9
     for entry in entries:
