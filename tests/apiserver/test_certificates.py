@@ -23,7 +23,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import WebhookProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 CA_SECONDS: Final = 120
 LEAF_SECONDS: Final = 30
@@ -70,7 +70,6 @@ def test_an_empty_secret_is_all_it_takes(replicas: SelfManaged) -> None:
     assert [line["step"] for line in made[:1]] == ["Make"]
 
 
-@pytest.mark.whole
 def test_rolling_restart_under_load_fails_no_call(replicas: SelfManaged) -> None:
     """Each of the three is followed by a new one, as a Deployment does it with maxUnavailable 0."""
     wait_until(replicas.called, "the webhook is called")
@@ -85,7 +84,6 @@ def test_rolling_restart_under_load_fails_no_call(replicas: SelfManaged) -> None
     print(f"\n{load}")
 
 
-@pytest.mark.whole
 def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: SelfManaged) -> None:
     wait_until(replicas.called, "the webhook is called")
     first = replicas.authorities.signing
@@ -105,7 +103,6 @@ def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: SelfManaged)
     print(f"\n{load}, leaves renewed: {renewed}")
 
 
-@pytest.mark.whole
 def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: SelfManaged) -> None:
     before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
     replicas.kill(0)
@@ -118,7 +115,6 @@ def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: SelfManaged) -
     wait_until(replicas.called, "the webhook is called")
 
 
-@pytest.mark.whole
 def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: SelfManaged) -> None:
     before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
     for _ in range(3):
@@ -129,7 +125,6 @@ def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: Se
     wait_until(replicas.called, "the webhook is called")
 
 
-@pytest.mark.whole
 def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(replicas: SelfManaged) -> None:
     replicas.wait(lambda found: found.next is None, "no rotation under way", LIMIT_SECONDS)
     good = replicas.data
@@ -153,7 +148,6 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     wait_until(replicas.called, "the webhook is called")
 
 
-@pytest.mark.whole
 def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: SelfManaged) -> None:
     wait_until(replicas.called, "the webhook is called")
     before = replicas.authorities.signing

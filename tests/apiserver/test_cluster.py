@@ -330,6 +330,7 @@ def _change_everything(plane: ControlPlane, prefix: str) -> None:
     plane.client.create(CONFIG_MAPS, config_map(f"{prefix}-new", n="new")).object  # noqa: B018
 
 
+@pytest.mark.whole
 def test_server_that_was_away_loses_nothing(restartable: RestartablePlane) -> None:
     """Items stay while it is away; what changed meanwhile is told after one list, also what etcd has forgotten."""
     plane, prefix = restartable, unused("away")

@@ -35,6 +35,7 @@ def row(version: str) -> list[set[str]]:
     return [set(re.findall(r"`([^`]+)`", cell)) for cell in line.strip("|").split("|")]
 
 
+@pytest.mark.whole
 def test_what_is_served_unasked_is_what_the_page_says(default_plane: ControlPlane) -> None:
     reply = default_plane.client.get(path(f"{versions.GROUP}/v1", "").rpartition("/v1")[0])
     served = {each["version"] for each in reply.object["versions"]} if reply.ok else set()
@@ -44,6 +45,7 @@ def test_what_is_served_unasked_is_what_the_page_says(default_plane: ControlPlan
     assert rules == ("v1" in row(default_plane.server_version)[2])
 
 
+@pytest.mark.whole
 def test_gates_that_are_on_unasked_are_those_that_the_page_says(default_plane: ControlPlane) -> None:
     """By the metric that the page has one look at."""
     found = re.findall(

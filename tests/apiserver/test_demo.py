@@ -125,6 +125,7 @@ def test_demo_without_go_and_control_plane_says_so_and_needs_files_alone(tmp_pat
 
 @pytest.mark.apiserver
 @pytest.mark.slow
+@pytest.mark.whole
 def test_tour_is_short_and_goes_on_until_it_is_interrupted_and_leaves_nothing_behind(
     assets: Assets, tmp_path: Path
 ) -> None:

@@ -129,7 +129,6 @@ ENDING: Final = "ending"
 """A pod that runs, and is being deleted."""
 READY: Final = ("True", "False", "Unknown", None)
 """Status of the condition; None: there is no such condition."""
-POLICIES: Final = (None, "IfHealthyBudget", "AlwaysAllow")
 HEALTH: Final = {"below": (1, 2), "at": (2, 2), "above": (3, 2), "nothing desired": (1, 0), "nothing at all": (0, 0)}
 """currentHealthy and desiredHealthy."""
 ALLOWED: Final = (0, 1)
@@ -193,7 +192,7 @@ def crowd(plane: ControlPlane) -> Iterator[Crowd]:
     it.client.request("DELETE", it.pods, {"gracePeriodSeconds": 0})
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [None, pytest.param("IfHealthyBudget", marks=pytest.mark.whole), "AlwaysAllow"])
 def test_eviction_api_and_we_agree_which_pods_need_a_disruption(crowd: Crowd, policy: str | None) -> None:
     spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "all"}}}
     spec |= {"unhealthyPodEvictionPolicy": policy} if policy else {}

@@ -142,6 +142,7 @@ def test_a_healthy_installation_is_well(stage: Stage) -> None:
     assert "the webhook and the API server agree" in [each["message"] for each in found.checks]
 
 
+@pytest.mark.whole
 def test_text_is_a_line_for_each_check(stage: Stage) -> None:
     command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}"]
     done = _well(
@@ -272,6 +273,7 @@ def test_somebody_who_may_not_look_is_told_so(stage: Stage) -> None:
     assert {text.partition(":")[0] for text in found.amiss.values()} == {"warn not checked, permission denied"}
 
 
+@pytest.mark.whole
 def test_no_cluster_is_two(stage: Stage, tmp_path: Any) -> None:
     config = yaml.safe_load(stage.plane.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"

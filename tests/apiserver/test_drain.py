@@ -237,11 +237,11 @@ def device_that_all_nodes_share_and_a_pod_here_uses(shelf: Shelf) -> set[str]:
     "furnish",
     [
         driver_that_is_gone,
-        all_drivers_that_are_gone,
+        pytest.param(all_drivers_that_are_gone, marks=pytest.mark.whole),
         devices_of_a_shared_pool,
-        devices_by_labels_of_nodes,
-        slice_by_labels_of_nodes,
-        device_that_all_nodes_share_and_a_pod_here_uses,
+        pytest.param(devices_by_labels_of_nodes, marks=pytest.mark.whole),
+        pytest.param(slice_by_labels_of_nodes, marks=pytest.mark.whole),
+        pytest.param(device_that_all_nodes_share_and_a_pod_here_uses, marks=pytest.mark.whole),
     ],
 )
 def test_node_is_drained_with_all_that_belongs_to_it(
@@ -288,7 +288,7 @@ def test_what_comes_to_the_node_meanwhile_is_drained_too(shelf: Shelf, verb: Ver
 
 
 @pytest.mark.usefixtures("gives_up_soon")
-@pytest.mark.parametrize("pool", ["", "fabric"])
+@pytest.mark.parametrize("pool", ["", pytest.param("fabric", marks=pytest.mark.whole)])
 def test_monitors_with_admin_access_count_unless_they_are_ignored(pool: str, shelf: Shelf, verb: Verbs) -> None:
     """Those of devices that other nodes can use as well are not tainted for it."""
     shelf.publish(shelf.card, "card-0", "card-1", pool=pool, **({"allNodes": True} if pool else {}))
@@ -307,6 +307,7 @@ def test_monitors_with_admin_access_count_unless_they_are_ignored(pool: str, she
 
 
 @pytest.mark.usefixtures("gives_up_soon")
+@pytest.mark.whole
 def test_pod_of_another_owner_with_admin_access_is_not_ignored(shelf: Shelf, verb: Verbs) -> None:
     shelf.publish(shelf.card, "card-0")
     shelf.run("monitor", (shelf.card, shelf.node, "card-0"), admin=True, tolerations=(ALL,))
@@ -356,6 +357,7 @@ def test_pod_waits_until_there_is_a_free_device_on_another_node(classed: Shelf, 
 # --- names --------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_name_that_matches_nothing_is_an_error_before_anything_is_written(shelf: Shelf, verb: Verbs) -> None:
     shelf.publish(shelf.card, "card-0")
     shelf.run("job", (shelf.card, shelf.node, "card-0"))
@@ -375,6 +377,7 @@ def test_name_that_matches_nothing_is_an_error_before_anything_is_written(shelf:
     assert len(shelf.rules()) == 1
 
 
+@pytest.mark.whole
 def test_idle_node_that_only_shares_devices_is_told_apart_from_an_unknown_one(shelf: Shelf, verb: Verbs) -> None:
     """Nothing could be tainted without closing it for the other node, where it is in use."""
     shelf.publish(shelf.card, "card-0", pool="fabric", nodeSelector=by_label(shelf.node, shelf.other))
@@ -385,6 +388,7 @@ def test_idle_node_that_only_shares_devices_is_told_apart_from_an_unknown_one(sh
     assert (shelf.rules(), shelf.present()) == ({}, {"stays"})
 
 
+@pytest.mark.whole
 def test_node_and_rule_are_named_as_kubectl_names_them(shelf: Shelf, verb: Verbs) -> None:
     shelf.publish(shelf.card, "card-0")
     name = verb("taint", f"nodes/{shelf.node}", "example.org/fan:NoSchedule", "-o=name").output.strip()

@@ -91,7 +91,6 @@ def test_delegated_empties_devices_of_rules_that_ask(plane: ControlPlane, ward: 
         wait_until(lambda: evicted in ward.events(), "told by an Event")
 
 
-@pytest.mark.whole
 def test_standby_takes_over_at_once_when_the_lease_is_given_back(plane: ControlPlane, ward: Ward) -> None:
     ward.admit("one")
     lease = f"--leader-elect-lease={ward.name}/evict"
@@ -139,7 +138,6 @@ def _assert_refused(full_plane: ControlPlane, process: EvictProcess) -> None:
     wait_until(lambda: full_plane.client.get(f"{RULES}/{canary['rule']}").code == HTTPStatus.NOT_FOUND, "it is gone")
 
 
-@pytest.mark.whole
 def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: ControlPlane, ward: Ward) -> None:
     """And the next pods stop it again: no text restarts the count."""
     for name in ("one", "two"):

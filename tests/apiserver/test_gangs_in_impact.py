@@ -104,6 +104,7 @@ def test_companions_count_where_our_worker_evicts(stage: Stage, pod_group: Ward)
     assert text in ours.message
 
 
+@pytest.mark.whole
 def test_preview_lists_the_companions(stage: Stage, pod_group: Ward, tmp_path: Path) -> None:
     file = tmp_path / "rule.json"
     file.write_text(json.dumps(_rule(pod_group, "NoSchedule", evict=True)))

@@ -150,6 +150,7 @@ def test_a_rule_for_the_whole_pool_leaves_none_in_service(stage: Stage) -> None:
     assert "sibling" not in _impact(stage, rule)
 
 
+@pytest.mark.whole
 def test_preview_names_them(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "rule.json"
     file.write_text(json.dumps(_rule("gpu-0-full")))

@@ -19,6 +19,8 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from tests.controlplane.webhook_process import our_environment
 
+pytestmark = pytest.mark.whole
+
 NAME: Final = "node-taints"
 DRIVER: Final = "node-taints.example.com"
 CLOSED: Final = "example.com/closed"

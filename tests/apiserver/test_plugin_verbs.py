@@ -173,6 +173,7 @@ def completions(drained: Drained, folder: Path, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.whole
 def test_kubectl_completes_verbs_flags_and_names(drained: Drained, tmp_path: Path) -> None:
     assert completions(drained, tmp_path, "stat") == [f"status\t{VERBS['status']}", ":4"]
     assert completions(drained, tmp_path, "status", "-o", "") == ["json", "text", "yaml", ":4"]

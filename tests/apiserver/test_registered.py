@@ -23,7 +23,7 @@ from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.validation.releases import NEWEST
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 OBJECTS = 300

@@ -210,11 +210,16 @@ def _apply(plane: ControlPlane, *arguments: str) -> str:
 
 CLIENT_SIDE: tuple[str, ...] = ()
 SERVER_SIDE = ("--server-side", "--field-manager=gitops")
-either_way = pytest.mark.parametrize("how", [CLIENT_SIDE, SERVER_SIDE], ids=["client-side", "server-side"])
+either_way = pytest.mark.parametrize(
+    "how",
+    [pytest.param(CLIENT_SIDE, marks=pytest.mark.whole), SERVER_SIDE],
+    ids=["client-side", "server-side"],
+)
 
 
 @pytest.mark.apiserver
 @either_way
+@pytest.mark.whole
 def test_applying_twice_changes_nothing(cleared: ControlPlane, how: tuple[str, ...]) -> None:
     _apply(cleared, *how)
     first = _stored(cleared)
@@ -224,6 +229,7 @@ def test_applying_twice_changes_nothing(cleared: ControlPlane, how: tuple[str, .
 
 @pytest.mark.apiserver
 @either_way
+@pytest.mark.whole
 def test_the_stored_configurations_are_the_files_to_the_last_field(cleared: ControlPlane, how: tuple[str, ...]) -> None:
     _apply(cleared, *how)
     assert [_without_what_the_server_sets(c) for c in _stored(cleared)] == CONFIGURATIONS

@@ -20,6 +20,8 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
 
+pytestmark = pytest.mark.whole
+
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 TRACING: Final = {
     "apiVersion": "apiserver.config.k8s.io/v1",
@@ -72,7 +74,6 @@ def test_the_trace_of_a_request_is_in_the_line_of_its_review(traced: ControlPlan
     assert line["trace_flags"] == "01"
 
 
-@pytest.mark.whole
 def test_a_request_without_a_trace_gets_one_from_the_api_server(traced: ControlPlane, webhook: WebhookProcess) -> None:
     for name in ("first", "second"):
         create(traced, name)

@@ -116,9 +116,8 @@ STRICT: Final = Policy(
 )
 
 
-@pytest.mark.parametrize(
-    "policy", [pytest.param(Policy(), id="built-in", marks=pytest.mark.whole), pytest.param(STRICT, id="strict")]
-)
+@pytest.mark.parametrize("policy", [pytest.param(Policy(), id="built-in"), pytest.param(STRICT, id="strict")])
+@pytest.mark.whole
 def test_no_case_of_the_corpus_is_refused_that_the_webhook_allows(policy: Policy, fallback: Fallback) -> None:
     plane = fallback.plane
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -234,6 +233,7 @@ ODD_NAMES: Final = (
 )
 
 
+@pytest.mark.whole
 def test_names_are_texts_whatever_characters_they_have(fallback: Fallback) -> None:
     unsent = ("Зоя", "line\nbreak", "\u2028", "\U0001d4b3", "\x7f")  # only expressions have to take them
     users = (*ODD_NAMES[::2], *unsent, r"?.b\d*")
@@ -274,6 +274,7 @@ def large_claim(key: str, last: str) -> dict[str, Any]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 
+@pytest.mark.whole
 def test_the_largest_claim_does_not_cost_too_much(fallback: Fallback) -> None:
     """With rules enough that one expression, and one policy, would not do; and it is the last that allows."""
     patterns = [*(f"a{n}.example.com/*y" for n in range(40)), *(f"b{n}.example.com/?*y" for n in range(4))]

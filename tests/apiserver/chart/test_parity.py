@@ -21,6 +21,11 @@ from webhook import __version__
 
 _SELF_MANAGED: Final = "../certs/self-managed"
 _WITH_NAMESPACE: Final = {"namespace": {"create": True}}
+_TOGETHER: Final = (
+    *("high-availability", "evict-delegated", "default-tolerations", "patches", "patch-controller"),
+    *("slice-attributes", "monitoring", "client-certificates", "host-network", "watch-pods"),
+)
+"""Components that EVERYTHING turns on; one by one they are for tests marked `whole`."""
 
 # --- the only differences ------------------------------------------------------------------------
 
@@ -77,7 +82,10 @@ def test_chart_renders_what_the_overlay_renders(assets: Assets, helm: Helm, over
     _same(helm, OVERLAY_VALUES[overlay], rendered(assets, f"overlays/{overlay}"))
 
 
-@pytest.mark.parametrize("component", COMPONENT_VALUES)
+@pytest.mark.parametrize(
+    "component",
+    [pytest.param(each, marks=pytest.mark.whole if each in _TOGETHER else ()) for each in COMPONENT_VALUES],
+)
 def test_chart_renders_what_the_component_adds(assets: Assets, helm: Helm, tmp_path: Path, component: str) -> None:
     before, values = COMPONENT_VALUES[component]
     components = [_SELF_MANAGED, *(f"components/{name}" for name in dict.fromkeys([*before, component]))]
@@ -93,15 +101,13 @@ def test_chart_without_certificates_of_its_own_is_the_base(assets: Assets, helm:
     _same(helm, {"certificates": {"provider": "secret", "caBundle": "b3Vycw=="}}, base)
 
 
-@pytest.mark.parametrize("certificates", ["self-managed", "cert-manager"])
+@pytest.mark.parametrize("certificates", ["self-managed", pytest.param("cert-manager", marks=pytest.mark.whole)])
 def test_chart_with_everything_in_another_namespace_is_all_components_there(
     assets: Assets, helm: Helm, tmp_path: Path, certificates: str
 ) -> None:
-    names = ("high-availability", "evict-delegated", "default-tolerations", "patches", "patch-controller",
-             "slice-attributes", "monitoring", "client-certificates", "host-network", "watch-pods")  # fmt: skip
     folder = overlay_of(
         tmp_path / "mine",
-        components=[f"../certs/{certificates}", *(f"components/{name}" for name in names)],
+        components=[f"../certs/{certificates}", *(f"components/{name}" for name in _TOGETHER)],
         namespace="platform-dra",
         transformers=["transformers/namespace"],
     )

@@ -18,6 +18,8 @@ from webhook.api.taints import DeviceTaint
 from webhook.cluster.in_tree_probe import IN_TREE_MANAGER
 from webhook.inventory.targets import rule_name
 
+pytestmark = pytest.mark.whole
+
 Json = dict[str, Any]
 
 LIMIT: Final = 4
@@ -55,12 +57,10 @@ def _forged(name: str, uid: str) -> dict[str, Json]:
     }
 
 
-@pytest.mark.parametrize(
-    "mark", [pytest.param(each, marks=() if each == "both labels" else pytest.mark.whole) for each in _forged("", "")]
-)
+@pytest.mark.parametrize("mark", _forged("", ""))
 @pytest.mark.parametrize(
     "named",
-    [pytest.param(False, id="any name"), pytest.param(True, id="a name that was computed", marks=pytest.mark.whole)],
+    [pytest.param(False, id="any name"), pytest.param(True, id="a name that was computed")],
 )
 def test_rule_that_names_a_drain_as_its_owner_neither_stops_it_nor_takes_its_room(
     plane: ControlPlane, worker: EvictProcess, mark: str, *, named: bool
@@ -85,7 +85,6 @@ def test_rule_that_names_a_drain_as_its_owner_neither_stops_it_nor_takes_its_roo
         assert plane.client.delete(f"{RULES}/{name}").ok
 
 
-@pytest.mark.whole
 def test_who_may_only_write_rules_does_not_pass_for_the_in_tree_controller(
     plane: ControlPlane, worker: EvictProcess
 ) -> None:

@@ -43,7 +43,7 @@ DISRUPTION: Final = Disruption("DeletionByDeviceTaintWebhook", "because")
 
 
 @pytest.fixture(scope="module")
-def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def grouped(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver with PodGroups, which keeps an audit log; an account that may do everything."""
     gates = {"feature_gates": GATES, "runtime_config": SERVED}
     with own_plane(request, since=37, audit_policy=AUDIT_POLICY, **gates) as found:
@@ -74,13 +74,13 @@ def delete_rule(_process: EvictProcess, ward: Ward, rule: str) -> None:
 @pytest.mark.parametrize("change", [pause, hold, delete_rule])
 @pytest.mark.whole
 def test_no_eviction_is_sent_after_a_change_although_every_slot_was_taken(
-    plane: ControlPlane, change: Callable[[EvictProcess, Ward, str], None]
+    grouped: ControlPlane, change: Callable[[EvictProcess, Ward, str], None]
 ) -> None:
-    witness = Witness(plane.folder / "audit.log", USER)
+    witness = Witness(grouped.folder / "audit.log", USER)
     flags = ("--in-tree=absent", "--kube-api-qps=1000", "--kube-api-burst=2000")
-    with Ward(plane.client) as ward, LateAnswers(plane, LATE_SECONDS) as late:
-        kubeconfig = late.kubeconfig(plane.kubeconfig_of_account("default", ACCOUNT))
-        with EvictProcess(plane, "replacement", *flags, policy=GENTLE, kubeconfig=kubeconfig) as process:
+    with Ward(grouped.client) as ward, LateAnswers(grouped, LATE_SECONDS) as late:
+        kubeconfig = late.kubeconfig(grouped.kubeconfig_of_account("default", ACCOUNT))
+        with EvictProcess(grouped, "replacement", *flags, policy=GENTLE, kubeconfig=kubeconfig) as process:
             process.wait_working()
             for number in range(SLOTS + MORE):
                 ward.admit(f"pod-{number:02}", annotations={"devicetaint.io/gang": "train"})
@@ -95,14 +95,15 @@ def test_no_eviction_is_sent_after_a_change_although_every_slot_was_taken(
             assert len(ward.present()) == MORE
 
 
-def test_member_that_stays_takes_nobody_of_its_pod_group_along(plane: ControlPlane) -> None:
-    witness = Witness(plane.folder / "audit.log", USER)
-    with Ward(plane.client) as ward:
+@pytest.mark.whole
+def test_member_that_stays_takes_nobody_of_its_pod_group_along(grouped: ControlPlane) -> None:
+    witness = Witness(grouped.folder / "audit.log", USER)
+    with Ward(grouped.client) as ward:
 
         def asked() -> set[str]:
             return {each.pod[1] for each in witness.deletions() if each.pod[0] == ward.name}
 
-        kubeconfig = plane.kubeconfig_of_account("default", ACCOUNT)
+        kubeconfig = grouped.kubeconfig_of_account("default", ACCOUNT)
         groups = path("scheduling.k8s.io/v1beta1", "podgroups", namespace=ward.name)
         spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": ALL}
         _ = ward.client.create(groups, {"metadata": {"name": "ring"}, "spec": spec}).object
@@ -110,7 +111,7 @@ def test_member_that_stays_takes_nobody_of_its_pod_group_along(plane: ControlPla
         group: Json = {"schedulingGroup": {"podGroupName": "ring"}}
         ward.admit("stays", spec=group, ownerReferences=[daemon_set])
         ward.admit("untouched", pool="another", spec=group)
-        with EvictProcess(plane, "replacement", "--in-tree=absent", policy=GENTLE, kubeconfig=kubeconfig) as process:
+        with EvictProcess(grouped, "replacement", "--in-tree=absent", policy=GENTLE, kubeconfig=kubeconfig) as process:
             process.wait_working()
             rule = ward.taint(device="stays")
             wait_until(lambda: ward.condition(rule).get("reason") == "NothingToDo", "it is said")

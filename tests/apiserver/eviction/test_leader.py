@@ -24,7 +24,7 @@ from tests.controlplane.assets import Assets
 from tests.controlplane.processes import wait_until
 from webhook.cluster.leader import LeaderSettings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 USERS: Final = ("replica-a", "replica-b")
 PODS: Final = 60

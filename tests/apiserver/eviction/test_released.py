@@ -26,7 +26,7 @@ from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 
@@ -205,7 +205,6 @@ class History:
             self.cell.set_status(self.chance.choice(self.claims), reservedFor=[consumer])
 
 
-@pytest.mark.whole
 def test_devices_are_never_called_released_while_the_audit_log_has_an_allocation(
     recorded: ControlPlane, worker: EvictProcess
 ) -> None:

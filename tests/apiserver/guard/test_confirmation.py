@@ -52,7 +52,11 @@ def _stored(stage: Stage, name: str) -> Json | None:
 # --- ways to send ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [(), ("--server-side",)], ids=["apply", "server-side apply"])
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param((), marks=pytest.mark.whole), ("--server-side",)],
+    ids=["apply", "server-side apply"],
+)
 def test_kubectl_apply_and_apply_again_with_the_text(guarded: Stage, arguments: tuple[str, ...]) -> None:
     rule = make_rule(None, "by-kubectl")
     refused = _apply(guarded, rule, *arguments)
@@ -102,6 +106,7 @@ def test_two_commits(guarded: Stage) -> None:
     assert CONFIRM_IMPACT not in stored["metadata"].get("annotations", {})
 
 
+@pytest.mark.whole
 def test_rule_in_git_that_is_applied_again_after_a_deletion_goes_in(guarded: Stage) -> None:
     rule = make_rule(None, "again")
     confirmed = _confirmed(rule, _text(_apply(guarded, rule, user=PUBLISHER).stderr))
@@ -164,6 +169,7 @@ def test_only_confirmers_confirm_and_nobody_where_the_policy_says_so(guarded: St
 
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off"])
+@pytest.mark.whole
 def test_no_text_is_planted_while_no_limit_asks_for_it(guarded: Stage, mode: str) -> None:
     """It would be there when a limit does."""
     rule = make_rule(1, "planted", effect="None")
@@ -233,6 +239,7 @@ def test_every_replica_prints_the_same_text_and_takes_it(stage: Stage) -> None:
 # --- dry runs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_dry_run_tells_the_same_and_promises_nothing(guarded: Stage) -> None:
     guarded.use(make_policy(impact={"limits": [{"pods": 2}]}))
     told = {}
@@ -252,6 +259,7 @@ def test_dry_run_tells_the_same_and_promises_nothing(guarded: Stage) -> None:
     assert _text(third[0].stderr).startswith("v1 devices=1 claims=1 pods=1 namespaces=1 of=")
 
 
+@pytest.mark.whole
 def test_text_from_a_dry_run_confirms(guarded: Stage) -> None:
     """`preview` gets it so."""
     rule = make_rule(None, "dry")

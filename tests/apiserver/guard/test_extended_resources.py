@@ -22,6 +22,8 @@ from tests.controlplane.versions import FACTS, GROUP
 from webhook.admission.impact_text import on_extended_resources
 from webhook.api.rules import CONFIRM_IMPACT
 
+pytestmark = pytest.mark.whole
+
 COUNT: Final = 60
 DRIVER: Final = "extended.example.com"
 RESOURCE: Final = "extended.example.com/gpu"

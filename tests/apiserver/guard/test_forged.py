@@ -14,6 +14,8 @@ from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage
 from webhook.api.claims import EXTENDED_RESOURCE
 
+pytestmark = pytest.mark.whole
+
 LEFT: Final = 40
 """How many claims stay as they are: by themselves under the limit of 50 pods."""
 

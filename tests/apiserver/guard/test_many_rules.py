@@ -41,6 +41,7 @@ def _only_for_the_window(replies: list[Reply]) -> bool:
     return all("with all other taints of the last 10 min" in reply.message for reply in replies if not reply.ok)
 
 
+@pytest.mark.whole
 def test_rules_sent_in_parallel_hit_at_most_the_limit_of_each_replica(stage: Stage, replicas: Replicas) -> None:
     before = [_judged(each) for each in replicas.all]
     replies = stage.client.each(lambda number: _send(stage, number), range(COUNT), threads=24)

@@ -74,6 +74,7 @@ def refusal_of_everything(stage: Stage) -> str:
     return stage.client.create(RULES, make_rule(None, "everything"), dry_run=True).message
 
 
+@pytest.mark.whole
 def test_claims_are_followed_and_read_again_whatever_their_parameters_hold(refilled: Stage) -> None:
     with called(refilled):
         assert EVERYTHING in refusal_of_everything(refilled)

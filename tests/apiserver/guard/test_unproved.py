@@ -8,6 +8,8 @@ import time
 from contextlib import closing
 from typing import Final
 
+import pytest
+
 from tests.apiserver.guard.crowd import make_rule
 from tests.apiserver.objects import RULES
 from tests.apiserver.policy.stage import Stage, make_policy
@@ -15,6 +17,8 @@ from tests.builders import make_review
 from tests.controlplane.client import Client
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import WebhookProcess
+
+pytestmark = pytest.mark.whole
 
 LIMIT: Final = 2
 """Pods; each rule hits one."""

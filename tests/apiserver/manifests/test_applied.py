@@ -38,8 +38,7 @@ _COMPONENTS: Final = (
     *("patch-controller", "slice-attributes", "monitoring", "client-certificates", "host-network", "watch-pods"),
     *("reports",),
 )
-_FIRST: Final = ("self-managed", EVERYTHING)
-_LATER: Final = [pytest.param(each, marks=pytest.mark.whole) for each in WAYS if each not in _FIRST]
+_LATER: Final = [pytest.param(each, marks=pytest.mark.whole) for each in WAYS]
 _SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # What no manifest can know: addresses and families are the cluster's.
@@ -103,7 +102,7 @@ def folder(way: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("how", [pytest.param("client-side", marks=pytest.mark.whole), "server-side"])
-@pytest.mark.parametrize("way", [*_FIRST, *_LATER])
+@pytest.mark.parametrize("way", [EVERYTHING, *_LATER])
 def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, folder: str, how: str) -> None:
     """No field is left to the server's defaults: GitOps tools compare, and would find a difference for ever."""
     documents = rendered(empty.assets, folder)

@@ -105,7 +105,7 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     assert ("ClusterRoleBinding", "device-taint-webhook-watch-pods") in _ids(documents)
 
 
-@pytest.mark.parametrize("certificates", CERTIFICATES)
+@pytest.mark.parametrize("certificates", [pytest.param(CERTIFICATES[0], marks=pytest.mark.whole), CERTIFICATES[1]])
 def test_all_components_at_once_keep_what_each_has_added_in_any_order(
     assets: Assets, tmp_path: Path, certificates: str
 ) -> None:
@@ -116,6 +116,7 @@ def test_all_components_at_once_keep_what_each_has_added_in_any_order(
     assert _by_id(backwards) == _by_id(documents)
 
 
+@pytest.mark.whole
 def test_components_on_top_of_an_overlay_are_the_same_installation(assets: Assets, tmp_path: Path) -> None:
     """So an installation grows by a line, and no overlay has to be applied over another."""
     on_top = rendered(assets, overlay_of(tmp_path / "on-top", base="overlays/cert-manager", components=MORE))

@@ -98,7 +98,7 @@ class Cluster:
 TEMPLATES: Final = {"plain": None, "tolerating": [TOLERATION]}
 
 
-@pytest.fixture(scope="module", params=COLUMNS)
+@pytest.fixture(scope="module", params=[pytest.param("self-managed", marks=pytest.mark.whole), "high-availability"])
 def cluster(
     request: pytest.FixtureRequest, full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -360,6 +360,7 @@ def test_expired_rules_are_deleted_with_no_other_right(with_status: ControlPlane
 # --- every way to install ---------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_no_way_to_install_grants_anything_that_was_not_tried_above(assets: Assets) -> None:
     """To `serve` what component self-managed needs, or that less; to `evict` what its mode needs."""
     all_documents = {way: installation(assets, way) for way in WAYS}

@@ -28,6 +28,8 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL
 
+pytestmark = pytest.mark.whole
+
 Json = dict[str, Any]
 
 PODS: Final = 8
@@ -164,7 +166,6 @@ def test_confirmed_patch_is_evicted_in_full(fleet: Fleet) -> None:
         assert all(CONFIRM_IMPACT not in each["metadata"].get("annotations", {}) for each in fleet.rules())
 
 
-@pytest.mark.whole
 def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_is_confirmed(fleet: Fleet) -> None:
     """Softened: closed at once, at most the limit is evicted, also by a second worker; then the patch is confirmed."""
     with fleet.worker():
@@ -189,7 +190,6 @@ def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_i
 
 
 @pytest.mark.parametrize("seconds", [8.0, 30.0], ids=["late", "after the client's timeout"])
-@pytest.mark.whole
 def test_pods_count_before_the_answers_to_their_evictions_come(fleet: Fleet, seconds: float) -> None:
     """Each pod is gone, and the next one comes, before the worker learns that it has evicted the first, if ever."""
     with (
@@ -207,7 +207,6 @@ def test_pods_count_before_the_answers_to_their_evictions_come(fleet: Fleet, sec
         assert len(ward.present()) == PODS - LIMIT
 
 
-@pytest.mark.whole
 def test_worker_that_may_not_read_patches_works_and_stops_them_at_the_limit(fleet: Fleet) -> None:
     """As its own account, without the right to patches: other rules are evicted, and it says what it does not know."""
     text = text_in(fleet.create("dana"))

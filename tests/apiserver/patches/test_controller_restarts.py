@@ -12,8 +12,9 @@ from tests.apiserver.patching import PatchProcess
 from tests.conftest import FAKE_NODES
 from tests.controlplane.processes import wait_until
 
+pytestmark = pytest.mark.whole
 
-@pytest.mark.whole
+
 def test_patch_that_was_deleted_while_nothing_ran_leaves_no_rules(fleet: ClosingFleet) -> None:
     """Rules that the garbage collector does not know, as they lost their owner, go as well; a restart changes none."""
     with PatchProcess(fleet.plane) as process:

@@ -24,6 +24,8 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.targets import DeviceId, rule_name
 from webhook.policy.limits import reaction_rule_name
 
+pytestmark = pytest.mark.whole
+
 Json = dict[str, Any]
 
 SICK: Final = "gpu.example.com/sick"

@@ -296,6 +296,7 @@ def test_marks_of_the_controller_are_no_way_around(guarded: Stage) -> None:
     assert guarded.client.get(RULES).items == []
 
 
+@pytest.mark.whole
 def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
     patch = of(guarded).create(COLLECTION, make_patch({**node(0), **USED})).object
     part = {**node(0), "device": "gpu-0"}

@@ -109,6 +109,7 @@ def driver(defined: ControlPlane) -> Iterator[ReactingDriver]:
     found.clear()
 
 
+@pytest.mark.whole
 def test_taint_that_lasts_closes_its_device_until_it_has_been_gone_for_long_enough(driver: ReactingDriver) -> None:
     """Whatever age the driver claims. A rule for a device that no slice shows is not kept."""
     driver.policy(reaction())

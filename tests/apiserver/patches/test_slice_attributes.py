@@ -17,6 +17,8 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.slice_publisher import SlicePublisher
 
+pytestmark = pytest.mark.whole
+
 Json = dict[str, Any]
 
 NAMESPACE: Final = "claims"
@@ -81,7 +83,6 @@ def test_patch_is_carried_out_with_two_writes_a_slice_and_taken_back_with_two(
         wait_until(lambda: stage.devices(driver) == fresh, "the driver's own values")
 
 
-@pytest.mark.whole
 def test_driver_s_own_changes_and_restarts_are_kept_under_a_patch(
     stage: SliceStage, driver: str, tmp_path: Path
 ) -> None:
@@ -102,7 +103,6 @@ def test_driver_s_own_changes_and_restarts_are_kept_under_a_patch(
         assert stage.devices(driver)["gpu-0"]["model"] == {"string": "h100"}
 
 
-@pytest.mark.whole
 def test_new_value_of_a_patch_is_not_taken_for_the_driver_s(stage: SliceStage, driver: str, tmp_path: Path) -> None:
     """The driver sends the old one once more, because that is what it has adopted."""
     with publisher(stage, tmp_path, driver, [device()]):
@@ -119,7 +119,6 @@ def test_new_value_of_a_patch_is_not_taken_for_the_driver_s(stage: SliceStage, d
         assert stage.devices(driver)["gpu-0"]["model"] == MODEL
 
 
-@pytest.mark.whole
 def test_pool_of_several_slices_converges(stage: SliceStage, driver: str, tmp_path: Path) -> None:
     """The library bumps the pool's generation where more than one slice differs, and writes all of them."""
     slices = [[device(f"gpu-{number}")] for number in range(3)]
@@ -156,7 +155,6 @@ def test_slice_that_is_created_under_a_patch_is_patched_at_once(stage: SliceStag
         assert stage.devices(driver)["gpu-0"]["model"] == MODEL
 
 
-@pytest.mark.whole
 def test_webhook_that_was_down_is_made_up_for(stage: SliceStage, driver: str, tmp_path: Path) -> None:
     """Meanwhile slices are stored as drivers send them: nothing of a driver waits for us."""
     with publisher(stage, tmp_path, driver, [device()]) as library:
@@ -174,7 +172,6 @@ def test_webhook_that_was_down_is_made_up_for(stage: SliceStage, driver: str, tm
         assert stage.devices(driver)["gpu-0"]["model"] == {"string": "h100"}
 
 
-@pytest.mark.whole
 def test_patch_that_wins_decides_for_each_attribute(stage: SliceStage, driver: str, tmp_path: Path) -> None:
     """P-9, P-11 to P-13; and P-15: filters see what the driver publishes, though the slice says otherwise.
 
@@ -237,7 +234,6 @@ def test_removed_attribute_makes_a_claim_unschedulable_until_the_patch_is_gone(
         assert stage.settled(driver).count("driver create") == 1
 
 
-@pytest.mark.whole
 def test_selector_that_reads_a_removed_attribute_fails_for_the_whole_claim(
     stage: SliceStage, driver: str, tmp_path: Path
 ) -> None:

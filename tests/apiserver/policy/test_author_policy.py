@@ -142,6 +142,7 @@ def test_foreign_author_is_refused_while_the_webhook_is_not_asked(alone: Stage, 
     assert sent(alone, CARL, template_naming(None, version)).ok
 
 
+@pytest.mark.whole
 def test_foreign_author_is_refused_while_the_webhook_hangs(hanging: Stage, by_mila: Json) -> None:
     """The entries for templates have failurePolicy Ignore: without the policy this is stored."""
     copied = by_mila["spec"]["metadata"]["annotations"][REQUESTED_BY]
@@ -161,22 +162,32 @@ def test_kubectl_tells_who_restores_an_exported_template_what_to_do(alone: Stage
 @pytest.mark.parametrize(
     "annotation",
     [
-        pytest.param("", id="nothing"),
+        pytest.param("", id="nothing", marks=pytest.mark.whole),
         pytest.param("mila", id="no JSON"),
-        pytest.param(annotation_of(Identity("mila", ())), id="an empty list of groups"),
-        pytest.param('{"username":"mila"}', id="without the groups"),
+        pytest.param(annotation_of(Identity("mila", ())), id="an empty list of groups", marks=pytest.mark.whole),
+        pytest.param('{"username":"mila"}', id="without the groups", marks=pytest.mark.whole),
         pytest.param(annotation_of(Identity("mila", MILA.groups[::-1])), id="groups in another order"),
         pytest.param(annotation_of(Identity("mila", (*MILA.groups, "admins"))), id="a group more"),
-        pytest.param(annotation_of(Identity("mila", MILA.groups[:1])), id="a group less"),
-        pytest.param(annotation_of(Identity("milan", MILA.groups)), id="a longer name"),
-        pytest.param(annotation_of(Identity("test-admin", ("system:masters",))), id="the one who impersonates"),
-        pytest.param(" " + annotation_of(MILA), id="a space before it"),
-        pytest.param(annotation_of(MILA) + "\n", id="a line break after it"),
-        pytest.param(annotation_of(MILA, mac="m"), id="another field"),
-        pytest.param('{"groups":["ml-research","system:authenticated"],"username":"mila"}', id="another order"),
-        pytest.param(annotation_of(MILA, groupsTruncated=True), id="cut, with groups"),
+        pytest.param(annotation_of(Identity("mila", MILA.groups[:1])), id="a group less", marks=pytest.mark.whole),
+        pytest.param(annotation_of(Identity("milan", MILA.groups)), id="a longer name", marks=pytest.mark.whole),
+        pytest.param(
+            annotation_of(Identity("test-admin", ("system:masters",))),
+            id="the one who impersonates",
+            marks=pytest.mark.whole,
+        ),
+        pytest.param(" " + annotation_of(MILA), id="a space before it", marks=pytest.mark.whole),
+        pytest.param(annotation_of(MILA) + "\n", id="a line break after it", marks=pytest.mark.whole),
+        pytest.param(annotation_of(MILA, mac="m"), id="another field", marks=pytest.mark.whole),
+        pytest.param(
+            '{"groups":["ml-research","system:authenticated"],"username":"mila"}',
+            id="another order",
+            marks=pytest.mark.whole,
+        ),
+        pytest.param(annotation_of(MILA, groupsTruncated=True), id="cut, with groups", marks=pytest.mark.whole),
         pytest.param('{"username":"carl","groupsTruncated":true}', id="cut, of another user"),
-        pytest.param(r'{"username":"m\u0069la","groupsTruncated":true}', id="escaped otherwise"),
+        pytest.param(
+            r'{"username":"m\u0069la","groupsTruncated":true}', id="escaped otherwise", marks=pytest.mark.whole
+        ),
     ],
 )
 def test_whatever_is_not_one_of_the_two_texts_is_refused(alone: Stage, annotation: str) -> None:

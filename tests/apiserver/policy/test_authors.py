@@ -186,6 +186,7 @@ def test_a_claim_of_an_unknown_author_is_made_or_refused_as_the_policy_says(
             assert f"(rule {rules})" in pod.refusal()
 
 
+@pytest.mark.whole
 def test_authors_are_known_after_a_restart(stage: Stage, by_mila: Json) -> None:
     """Nothing of them is kept in the process."""
     stage.restart_webhook()

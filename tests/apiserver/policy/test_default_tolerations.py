@@ -173,6 +173,7 @@ def test_a_generated_claim_has_them_and_its_author(adding: Stage, before: Json, 
         adding.client.delete(f"{_collection(template)}/{template['metadata']['name']}")
 
 
+@pytest.mark.whole
 def test_without_the_component_claims_without_tolerations_stay_so(adding: Stage) -> None:
     adding.unregister()
     adding.register()

@@ -260,6 +260,7 @@ def test_a_deleted_policy_leaves_the_built_in_one(stage: Stage) -> None:
     assert (event["type"], event["reason"]) == ("Warning", "PolicyDeleted")
 
 
+@pytest.mark.whole
 def test_metrics_show_what_is_no_longer_enforced(stage: Stage) -> None:
     """H3: pods are ready all the same."""
     every = {'configuration="mutatingwebhookconfigurations"', 'configuration="validatingwebhookconfigurations"'}

@@ -162,7 +162,7 @@ class TestNobodyListens:
         assert f'failed calling webhook "{entry}"' in reply.message
 
     @pytest.mark.usefixtures("outage")
-    @pytest.mark.parametrize("mode", ["delegated", "replacement"])
+    @pytest.mark.parametrize("mode", [pytest.param("delegated", marks=pytest.mark.whole), "replacement"])
     def test_evict_starts_and_leads(self, plane: ControlPlane, mode: str) -> None:
         """H1: its canary is not judged; all other rules are, whatever they are named."""
         if versions.minor(plane.server_version) < 37:
