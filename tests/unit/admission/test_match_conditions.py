@@ -189,6 +189,7 @@ def test_no_other_object_waits_for_us() -> None:
     }
 
 
+@pytest.mark.untraced
 @every_kind
 def test_what_the_code_would_judge_is_sent_to_it_when_it_is_created(kind: GroupVersionKind) -> None:
     assert list(unheard((stored(each), None) for each in CORPUS[kind])) == []
@@ -209,6 +210,7 @@ def test_r1_what_the_code_would_judge_is_sent_to_it_when_annotations_change(
     assert list(unheard(changes)) == []
 
 
+@pytest.mark.untraced
 @every_kind
 @pytest.mark.parametrize(
     "others", [FEW, pytest.param(None, marks=[pytest.mark.slow, pytest.mark.whole])], ids=["a few", "all"]

@@ -151,6 +151,7 @@ def test_evicted_pod_that_changes_while_it_terminates_counts_once_for_the_minute
     assert world.settled() == ["first", "second"]
 
 
+@pytest.mark.untraced
 def test_request_in_flight_counts_for_the_minute_however_long_it_takes_and_others_ask_again_soon() -> None:
     world = evicting(*crowd(2), rule(), max_per_minute=1)
     world.catch_up()

@@ -96,6 +96,7 @@ class LateConditions(FakeCluster):
         return await super().set_conditions(rule, conditions)
 
 
+@pytest.mark.untraced
 @hurried
 async def test_many_pods_are_evicted_as_soon_as_all_are_planned() -> None:
     """Also if nothing else happens then that would wake the worker, such as a change of the rule."""
@@ -282,6 +283,7 @@ class Looks:
             self.turns += 1
 
 
+@pytest.mark.untraced
 @hurried
 async def test_news_wake_one_worker_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)

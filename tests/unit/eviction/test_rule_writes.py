@@ -285,6 +285,7 @@ def test_pods_that_cannot_be_evicted_are_logged_one_by_one(caplog: pytest.LogCap
 # --- Events ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 def test_events_about_a_blocked_pod_and_its_rule_are_renewed_each_hour() -> None:
     world = evicting(claim("pod"), pod("pod"), rule(), budgets=[Budget()])
     world.advance(3590)
@@ -293,6 +294,7 @@ def test_events_about_a_blocked_pod_and_its_rule_are_renewed_each_hour() -> None
     assert sorted(world.told("EvictionBlocked")) == ["pod", "pod", "rule", "rule"]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("other", [{"hold": "debugging"}, {"hold": None}], ids=["held", "free"])
 @pytest.mark.parametrize("part", [True, False], ids=["a part is planned again", "all are"])
 def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
@@ -307,6 +309,7 @@ def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
     assert world.told("EvictionHeld").count("pod") == 2
 
 
+@pytest.mark.untraced
 def test_event_about_what_only_happens_once_is_not_renewed() -> None:
     world = evicting(claim("pod", tolerates(4 * 3600)), pod("pod"), rule())
     world.advance(3 * 3600)

@@ -124,6 +124,7 @@ def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
     assert world.sample("pods_waiting", why="window") == 1
 
 
+@pytest.mark.untraced
 def test_pod_behind_a_budget_waits_for_the_next_window_once_it_is_closed() -> None:
     world = evicting(*crowd(2), base=AT_NIGHT, condition_seconds=RARELY, budgets=[Budget(allows_at=OPENS + HOUR + 60)])
     world.add(rule())

@@ -49,6 +49,7 @@ HAPPENS: dict[str, tuple[Iterable[int], dict[str, bool]]] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("seed", "happens"), [(seed, name) for name, (seeds, _) in HAPPENS.items() for seed in seeds], ids=str
 )

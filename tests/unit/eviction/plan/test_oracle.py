@@ -126,6 +126,7 @@ def _difference(seed: int, texts: tuple[str, str]) -> str:
     return "\n".join([f"seed {seed}", *short, "", "the oracle:", texts[0], "", "the product:", texts[1], ""])
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_product_says_what_the_oracle_says(seed: int) -> None:
     assert not (found := difference(seed)), found
@@ -151,6 +152,7 @@ def other_worlds(world: World) -> Iterator[World]:
     yield replace(world, moment=Moment(now - timedelta(seconds=30), seconds - 30))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(SEEDS // 4))
 def test_taken_unit_still_goes_if_the_pass_would_let_it_go_at_this_moment(seed: int) -> None:
     world = random_world(seed)
@@ -169,6 +171,7 @@ def test_world_follows_from_its_seed() -> None:
     assert len({plan_text(plan_of(random_world(seed))) for seed in range(20)}) > 15
 
 
+@pytest.mark.untraced
 def test_everything_occurs_often() -> None:
     found = Counter[str]()
     for seed in range(2 * SEEDS):

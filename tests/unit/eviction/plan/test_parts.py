@@ -44,6 +44,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[EvictionPlan]:
     return made
 
 
+@pytest.mark.untraced
 @pytest.mark.usefixtures("compared")
 @pytest.mark.parametrize("seed", range(40))
 def test_parts_say_what_the_whole_says(seed: int) -> None:

@@ -70,6 +70,7 @@ def compiled(text: str, budget: StepBudget) -> Selector | SelectorFault:
     return selectors._measured(text, budget)
 
 
+@pytest.mark.untraced
 def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int]) -> None:
     """Those that are too expensive to be used are evaluated all the same."""
     evaluated = 0
@@ -90,6 +91,7 @@ def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int
     assert evaluated >= SEEDS / 5
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "text",
     [
@@ -208,6 +210,7 @@ def test_a_type_counts_its_parts_as_often_as_they_stand_there() -> None:
         map_of(kind, kind)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "text",
     [
@@ -413,6 +416,7 @@ def test_a_look_ends_the_compiling_of_a_selector() -> None:
         assert isinstance(compile_selector(text), Selector), "what was compiled before takes nothing"
 
 
+@pytest.mark.untraced
 def test_selectors_of_a_turn_share_its_steps() -> None:
     text = " || ".join(["1 < 2"] * 900)
     with Compiling().turn():
