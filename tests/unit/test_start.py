@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from typing import Final
 
 import pytest
@@ -25,13 +26,14 @@ print(*sys.modules, sep=chr(10))
 """
 
 
-def imported_by(call: str) -> set[str]:
+@cache
+def imported_by(call: str) -> frozenset[str]:
     """The modules that are there after a call in a new process."""
     command = [sys.executable, "-c", ASK.format(call=call)]
-    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    return frozenset(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def packages(modules: set[str]) -> set[str]:
+def packages(modules: frozenset[str]) -> set[str]:
     return {name.partition(".")[0] for name in modules}
 
 
