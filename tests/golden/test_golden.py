@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tests.golden.digests import Digests
 
 PARTS = 5
-"""`make test` compares all decisions, and a part of the others; `make test-whole` compares the rest."""
+DECIDED = 2
+"""`make test` compares so many parts of the decisions, and one of the others; `make test-whole` compares the rest."""
+FEW = 10
+"""The dumps whose verbs `make test` compares, likewise."""
 
 
 def test_nothing_that_users_rely_on_by_name_has_changed() -> None:
@@ -47,7 +50,7 @@ def test_daemons_say_what_they_did_about_wrong_flags() -> None:
             digests,
             part,
             id=f"{digests.file.stem}-{part}",
-            marks=pytest.mark.whole if part and digests is not DECISIONS else (),
+            marks=pytest.mark.whole if part >= (DECIDED if digests is DECISIONS else 1) else (),
         )
         for digests in (DECISIONS, HISTORIES, WORLDS)
         for part in range(PARTS)
@@ -58,7 +61,9 @@ def test_nothing_has_changed(digests: Digests, part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(DUMPS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(each, marks=() if each < FEW else pytest.mark.whole) for each in range(DUMPS)]
+)
 def test_verbs_say_and_ask_what_they_did(seed: int) -> None:
     """`python -m tests.golden.verbs` rewrites the files."""
     assert golden(seed).splitlines() == file_of(seed).read_text().splitlines()

@@ -112,7 +112,7 @@ def costly(seed: int) -> bytes:
     return encoded(make_review(make_claim(requests=requests)))
 
 
-@pytest.mark.parametrize("crowd", [16, 60])
+@pytest.mark.parametrize("crowd", [16, pytest.param(60, marks=pytest.mark.whole)])
 def test_forbidden_claim_is_refused_in_its_time_beside_small_ones_that_cost_much(
     start_server: StartServer, crowd: int
 ) -> None:

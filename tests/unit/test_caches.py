@@ -257,6 +257,7 @@ def varied(number: int) -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_no_container_grows_with_the_number_of_reviews() -> None:
     reviews = server()
 

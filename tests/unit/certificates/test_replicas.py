@@ -104,9 +104,10 @@ def test_killed_between_any_two_requests_of_a_rotation_the_others_go_on(moment: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_two_that_take_turns_in_any_way_agree(moment: str) -> None:
+@pytest.mark.parametrize("every", [148, pytest.param(37, marks=pytest.mark.whole)], ids=["a few", "more"])
+def test_two_that_take_turns_in_any_way_agree(moment: str, every: int) -> None:
     """Some of the ways in which six requests of one and six of the other can follow each other."""
-    for turns in list(itertools.combinations(range(12), 6))[::37]:
+    for turns in list(itertools.combinations(range(12), 6))[::every]:
         world = make_ready(MOMENTS[moment])
         world.now += MINUTE
         for turn in range(12):
