@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from msgspec import structs
@@ -238,6 +240,14 @@ class FakeCluster:
         self.events.append(event)
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One for all worlds: `asyncio.run` makes one for each call, which takes longer than most of what is done in it."""
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return loop
+
+
 class World:
     """Inventory and worker; `change` does what the caches do."""
 
@@ -375,7 +385,14 @@ class World:
 
     def settle(self) -> None:
         """Everything is done that can be done now."""
-        asyncio.run(self._settle())
+        loop = _loop()
+        try:
+            loop.run_until_complete(self._settle())
+        finally:
+            for task in (left := asyncio.all_tasks(loop)):
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     async def _settle(self) -> None:
         worker, rules = self.worker, self.worker._core.rules
