@@ -10,6 +10,7 @@ import ast
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
@@ -57,9 +58,11 @@ def surface() -> str:
             "paths": _constants(_PATH),
             "roles: kind, name, verbs, resources": _roles(),
         }
-    return "\n".join(
+    written = "\n".join(
         f"# {title}\n" + "".join(f"{line}\n" for line in sorted({*lines})) for title, lines in sections.items()
     )
+    _nodes.cache_clear()  # they are large
+    return written
 
 
 def _flags() -> Iterator[str]:
@@ -118,20 +121,26 @@ def _trees() -> Iterator[ast.Module]:
         yield ast.parse(file.read_text())
 
 
+@cache
+def _nodes() -> tuple[ast.AST, ...]:
+    """All that several sections look through, parsed once."""
+    kinds = (ast.Call, ast.ClassDef, ast.Constant)
+    return tuple(node for tree in _trees() for node in ast.walk(tree) if isinstance(node, kinds))
+
+
 def _log_messages() -> Iterator[str]:
-    for tree in _trees():
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in _LEVELS
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id in {"log", "_log", "logger"}
-            ):
-                message = node.args[1 if node.func.attr == "log" else 0]
-                extra = next((each.value for each in node.keywords if each.arg == "extra"), None)
-                for text in _texts(message):
-                    yield f"{node.func.attr} | {text} | {', '.join(_fields(extra))}"
+    for node in _nodes():
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _LEVELS
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id in {"log", "_log", "logger"}
+        ):
+            message = node.args[1 if node.func.attr == "log" else 0]
+            extra = next((each.value for each in node.keywords if each.arg == "extra"), None)
+            for text in _texts(message):
+                yield f"{node.func.attr} | {text} | {', '.join(_fields(extra))}"
 
 
 def _texts(node: ast.expr) -> Iterator[str]:
@@ -151,16 +160,15 @@ def _reasons() -> Iterator[str]:
     for each in (*ConditionReason, *PodEventKind, *ExpiryReason, *ReleasedReason):
         yield each.value
     yield from REASONS
-    classes = {each.name for tree in _trees() for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
+    classes = {each.name for each in _nodes() if isinstance(each, ast.ClassDef)}
     yield from (each for each in _constants(_WORD) if each not in classes or each.startswith(("Device", "Resource")))
 
 
 def _constants(pattern: re.Pattern[str]) -> Iterator[str]:
     """Texts in the code that are a match; docstrings are none."""
-    for tree in _trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and pattern.fullmatch(node.value):
-                yield node.value
+    for node in _nodes():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and pattern.fullmatch(node.value):
+            yield node.value
 
 
 def _names() -> Iterator[str]:
