@@ -174,7 +174,7 @@ def test_inputs_become_flags(inputs: Mapping[str, str], code: int, files: int | 
     assert not (runner.work / "ran").exists()
 
 
-@pytest.mark.parametrize("paths", [None, ".", "./", ".\n"])
+@pytest.mark.parametrize("paths", [None, ".", *[pytest.param(each, marks=pytest.mark.whole) for each in ("./", ".\n")]])
 def test_a_repository_with_helm_templates_passes(paths: str | None, runner: ActionRunner) -> None:
     """M9."""
     (runner.work / "a b.yaml").unlink()

@@ -171,7 +171,8 @@ def test_world_follows_from_its_seed() -> None:
     assert len({plan_text(plan_of(random_world(seed))) for seed in range(20)}) > 15
 
 
-@pytest.mark.untraced
+@pytest.mark.slow
+@pytest.mark.whole
 def test_everything_occurs_often() -> None:
     found = Counter[str]()
     for seed in range(2 * SEEDS):
