@@ -70,7 +70,6 @@ def compiled(text: str, budget: StepBudget) -> Selector | SelectorFault:
     return selectors._measured(text, budget)
 
 
-@pytest.mark.untraced
 def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int]) -> None:
     """Those that are too expensive to be used are evaluated all the same."""
     evaluated = 0
@@ -91,7 +90,6 @@ def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int
     assert evaluated >= SEEDS / 5
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     "text",
     [
