@@ -14,6 +14,7 @@ import faulthandler
 import gc
 import logging
 import math
+import resource
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -36,6 +37,8 @@ STALL_SECONDS: Final = 2.0
 """A gap between two beats that counts as a stall: longer than any single step of the worker."""
 CATCH_UP_SECONDS: Final = 1.0
 """How long after a stall everything received meanwhile has been read for certain."""
+_OPEN_FILES: Final = 65536
+"""As many as we ask for: what containers start with may be 1024, less than the connections that a listener allows."""
 
 
 async def _nothing() -> None:
@@ -158,6 +161,10 @@ def run(stages: Stages) -> None:
 
     SIGUSR1 writes every thread's stack to stderr, also while the loop is stuck.
     """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _OPEN_FILES:  # less than 0 is no limit; macOS then has one of its own
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _OPEN_FILES) if hard >= 0 else _OPEN_FILES, hard))
     faulthandler.register(signal.SIGUSR1, file=_STDERR)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(stages.run())
