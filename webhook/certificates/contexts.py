@@ -124,16 +124,23 @@ def listening_context(
     oldest_version: TLSVersion = TLSVersion.TLS12,
     tell_failure: Tell | None = None,
     handshake_seconds: float = math.inf,
+    most_handshakes: float = math.inf,
 ) -> ssl.SSLContext:
     """Make the context to listen with: it has no certificate, each handshake takes what `newest` gives.
 
     OpenSSL calls back with and without a server name. A switch takes over the certificate, the suites of TLS 1.2 and
     the CAs for clients, but not whether they are asked nor which versions are spoken: that stays as the listener's
-    context says. `tell_failure` is called for each handshake that fails; the loop gives each `handshake_seconds`.
+    context says. `tell_failure` is called for each handshake that fails; the loop gives each `handshake_seconds`. One
+    fails at once if `most_handshakes` are under way.
     """
     context = _context()
     if tell_failure is not None:
-        attributes = {"tell": staticmethod(tell_failure), "timeout_seconds": handshake_seconds}
+        attributes = {
+            "tell": staticmethod(tell_failure),
+            "timeout_seconds": handshake_seconds,
+            "most": most_handshakes,
+            "under_way": 0,
+        }
         context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), attributes)
     context.minimum_version = _VERSIONS[oldest_version]
     if client_certificates:
@@ -178,6 +185,8 @@ class WatchedHandshake(ssl.SSLObject):
     # ssl creates these objects itself, so what they need is set on a subclass for each context.
     tell: Callable[[HandshakeFailure, str, str | None], None]
     timeout_seconds: float
+    most: float
+    under_way: int
 
     server_name: str | None = None
     """What the client asked for (SNI)."""
@@ -189,24 +198,36 @@ class WatchedHandshake(ssl.SSLObject):
         """Take one more step, with all that has come in. Raises what ssl raises."""
         if self._begun_at is None:
             self._begun_at = time.monotonic()
+            type(self).under_way += 1
         else:
             self._heard = True
         try:
-            super().do_handshake()
+            self._go_on()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
-            self._over = True
-            name, text = error.reason or "", getattr(error, "verify_message", None) or error.reason or str(error)
+            self._end()
+            name = getattr(error, "reason", None) or ""  # not even None if it is our own
+            text = getattr(error, "verify_message", None) or name or str(error)
             reason = next((reason for part, reason in _REASONS if part in name), HandshakeFailure.OTHER)
             type(self).tell(reason, text, self.server_name)
             raise
+        self._end()
+
+    def _go_on(self) -> None:
+        if self.under_way > self.most:  # never so in a later step: the one that is too many ends here
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many handshakes at a time")
+        super().do_handshake()
+
+    def _end(self) -> None:
         self._over = True
+        type(self).under_way -= 1
 
     def __del__(self) -> None:
         """Report a handshake that the end of the connection cut off."""
         if self._over or self._begun_at is None:
             return
+        self._end()
         if time.monotonic() - self._begun_at >= self.timeout_seconds - _TIMER_SLACK_SECONDS:
             type(self).tell(HandshakeFailure.TIMEOUT, f"not done after {self.timeout_seconds:g} s", self.server_name)
         elif self._heard:

@@ -22,7 +22,8 @@ class ListenerSettings:
 
     connections: int = 2000
     """With a finished handshake, at a time. Each takes 50 to 100 KiB; an API server opens one for each review that it
-    waits for, some hundreds at most. When there are more, the one is closed that has waited for its client longest."""
+    waits for, some hundreds at most. When there are more, the one is closed that has waited for its client longest.
+    Beside them as many may be in their handshake, which takes about as much; then new ones are closed at once."""
     handshake_seconds: float = 10.0
     """For the TLS handshake."""
     header_seconds: float = 10.0

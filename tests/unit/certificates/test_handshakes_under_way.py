@@ -1,0 +1,86 @@
+"""How many handshakes are under way at a time, and which of them skip the check of a client's certificate."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from webhook.certificates.authority import Authority
+from webhook.certificates.contexts import HandshakeFailures, listening_context, pair_context
+from webhook.telemetry.metrics import Metrics
+
+NOW = datetime.now(UTC)  # noqa: TID251 -- OpenSSL judges by today
+CA = Authority.create("test CA", now=NOW, lifetime=timedelta(days=1))
+MOST = 3
+
+
+class Port:
+    """A listener's context, and how many of its handshakes failed for a reason that has no name."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics(version="0", resources=())
+        serving = pair_context(CA.serving_pair(["localhost"], now=NOW, lifetime=timedelta(hours=1)), None)
+        tell = HandshakeFailures(self.metrics).tell
+        self.tls = listening_context(
+            lambda: serving, client_certificates=False, tell_failure=tell, most_handshakes=MOST
+        )
+
+    def begin(self) -> Connection:
+        """A connection whose client has said nothing yet. Raises SSLError if it is refused."""
+        connection = Connection(self.tls)
+        with suppress(ssl.SSLWantReadError):
+            connection.server.do_handshake()
+        return connection
+
+    @property
+    def refused(self) -> float | None:
+        counted = self.metrics.registry.get_sample_value
+        return counted("device_taint_webhook_tls_handshake_failures_total", {"reason": "other"})
+
+
+class Connection:
+    """Both ends of a connection."""
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self.to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        trusting = ssl.create_default_context(cadata=CA.certificate.decode())
+        self.client = trusting.wrap_bio(to_client, self.to_server, server_hostname="localhost")
+        self.server: Any = tls.wrap_bio(self.to_server, to_client, server_side=True)
+
+    def finish(self) -> None:
+        """Lets both go on until the handshake is done."""
+        for end in (self.client, self.server, self.client, self.server):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+
+
+def test_handshake_beyond_the_limit_is_refused_at_once() -> None:
+    port = Port()
+    held = [port.begin() for _ in range(MOST)]
+    with pytest.raises(ssl.SSLError, match="too many handshakes at a time"):
+        port.begin()
+    assert port.refused == 1
+    for each in held:
+        each.finish()
+    assert {each.server.version() for each in held} == {"TLSv1.3"}
+
+
+@pytest.mark.parametrize("how", ["finished", "cut off", "failed"])
+def test_handshake_that_is_over_makes_room_for_another(how: str) -> None:
+    port = Port()
+    held = [port.begin() for _ in range(MOST)]
+    if how == "finished":
+        held[0].finish()
+    elif how == "failed":
+        held[0].to_server.write(b"no TLS at all")
+        with pytest.raises(ssl.SSLError):
+            held[0].server.do_handshake()
+    else:
+        del held[0]
+    held.append(port.begin())
+    with pytest.raises(ssl.SSLError):
+        port.begin()
