@@ -225,12 +225,19 @@ def trusted_since(
 
 
 def leaf_signer(
-    authorities: Authorities, leaf: Leaf | None, since: Mapping[bytes, datetime], now: datetime, plan: Plan
+    authorities: Authorities,
+    leaf: Leaf | None,
+    since: Mapping[bytes, datetime],
+    now: datetime,
+    plan: Plan,
+    *,
+    trusting: bool | None = None,
 ) -> Signer | None:
     """Return the CA that should sign a new leaf now; None if the present leaf may stay, or no CA can sign.
 
     `authorities` must have just been read: a CA that has been replaced must sign nothing more. Nor may an unexpected CA
-    (after a manual change of the Secret) sign before it is trusted.
+    (after a manual change of the Secret) sign before it is trusted. `trusting` says whether any caBundle has the CA of
+    the present leaf: if none has, the leaf is not worth the wait.
     """
     # Even one that is not valid yet: no other is trusted, and if our own clock is behind, it serves well.
     signer = alive(authorities.signing, now) or alive(authorities.next, now)
@@ -241,7 +248,7 @@ def leaf_signer(
         return signer if urgent or now >= two_thirds(leaf) else None
     trusted_now = signer.pair.certificate in since
     is_late = leaf.ends - now <= late_from(plan.leaf_lifetime)
-    settled = _is_settled(signer, since, now, plan) or (trusted_now and (urgent or is_late))
+    settled = _is_settled(signer, since, now, plan) or (trusted_now and (urgent or is_late or trusting is False))
     return signer if settled else None
 
 

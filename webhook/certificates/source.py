@@ -405,7 +405,7 @@ class SelfManagedSource(CertificateSource):
         now, names = self._now().replace(microsecond=0), self._settings.names  # certificates know only whole seconds
         client_ca_file = self._settings.client_ca_file
         client_ca = client_ca_file.read_bytes() if client_ca_file else None
-        signer = leaf_signer(authorities, self._leaf, self._since, now, self._plan)
+        signer = leaf_signer(authorities, self._leaf, self._since, now, self._plan, trusting=self._trusting)
         leaf = self._leaf
         if signer is not None:
             lifetime = min(self._settings.leaf_lifetime, signer.ends - now - timedelta(seconds=1))
