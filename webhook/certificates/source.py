@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.api.meta import format_time
 from webhook.certificates.authority import SKEW, Authority
-from webhook.certificates.contexts import pair_context, serving_context
+from webhook.certificates.contexts import client_ca_text, pair_context, serving_context
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.rotation import (
     FIELDS,
@@ -298,7 +298,7 @@ class SelfManagedSource(CertificateSource):
             stored = await self._secret.read()
             authorities = authorities_in(stored.data)
             self._tell_authority(authorities)
-            self._renew_leaf(authorities)
+            unread = self._renew_leaf(authorities)
             seen, faults = await self._read_bundles()
             trust = [Trust(name, _entries(name, each)) for name, each in seen.items()]
             now = self._now()
@@ -315,8 +315,8 @@ class SelfManagedSource(CertificateSource):
                 may_replace_early=not self._replaced_early,
             )
             if step is None:
-                if faults:
-                    raise StoreError("; ".join(faults))
+                if faults or unread:
+                    raise StoreError("; ".join([*faults, *unread]))
                 self._complain_of_early(authorities, now)
                 return
             await self._take(step, stored, authorities, seen)
@@ -401,10 +401,23 @@ class SelfManagedSource(CertificateSource):
         issuer = self._leaf.issuer if self._leaf is not None else b""
         self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
 
-    def _renew_leaf(self, authorities: Authorities) -> None:
+    def _read_client_ca(self) -> tuple[bytes | None, list[str]]:
+        """Return the CAs of clients; if the file has none, the last that it had, and what is wrong with it."""
+        file = self._settings.client_ca_file
+        try:
+            content = file.read_bytes() if file else None
+            if content is not None and content != self._client_ca:
+                client_ca_text(content)
+        except (OSError, Unusable) as error:
+            if self._client_ca is None:
+                raise
+            return self._client_ca, [str(error)]
+        return content, []
+
+    def _renew_leaf(self, authorities: Authorities) -> list[str]:
+        """Return what is wrong with the CAs of clients."""
         now, names = self._now().replace(microsecond=0), self._settings.names  # certificates know only whole seconds
-        client_ca_file = self._settings.client_ca_file
-        client_ca = client_ca_file.read_bytes() if client_ca_file else None
+        client_ca, faults = self._read_client_ca()
         signer = leaf_signer(authorities, self._leaf, self._since, now, self._plan, trusting=self._trusting)
         leaf = self._leaf
         if signer is not None:
@@ -413,11 +426,12 @@ class SelfManagedSource(CertificateSource):
                 pair = Authority.load(signer.pair).serving_pair(names, now=now, lifetime=lifetime)
             leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
         if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
-            return
+            return faults
         context = pair_context(leaf.pair, client_ca, self._settings.cipher_suites)
         self._serve(context, leaf, leaf.made, leaf.ends, late_from(self._settings.leaf_lifetime))
         self._client_ca = client_ca
         log.info("certificate issued", extra={"notAfter": format_time(leaf.ends), "names": names})
+        return faults
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:

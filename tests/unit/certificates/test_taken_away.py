@@ -1,16 +1,20 @@
-"""What operators take away on purpose or by mistake: a CA, the Secret and every caBundle at once."""
+"""What operators take away on purpose or by mistake: a CA, the Secret and every caBundle at once, the clients' CA."""
 
 from __future__ import annotations
 
+import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.certificates.world import Replica, World
+from tests.unit.certificates.world import MINUTE, SETTINGS, START, Replica, World
+from webhook.certificates.authority import Authority
 from webhook.certificates.rotation import certificates_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def bundles(world: World) -> list[bytes]:
@@ -58,3 +62,37 @@ def test_ca_is_trusted_nowhere_once_it_is_taken_away_while_no_replica_runs() -> 
         assert signing.pair.certificate not in world.secret.authorities.known()
         assert not any(signing.pair.certificate in certificates_in(each) for each in bundles(world))
     assert {replica.source.problem for replica in world.replicas} == {None}
+
+
+@pytest.mark.parametrize("left", [b"half a certificate", None])
+def test_bad_client_ca_keeps_neither_leaf_nor_bundles_from_being_looked_after(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    world, clients = World(), tmp_path / "clients.crt"
+    good = Authority.create("clients", now=START, lifetime=MINUTE).certificate
+    clients.write_bytes(good)
+    world.replica.source._settings = replace(SETTINGS, client_ca_file=clients)
+    world.pass_minutes(10)
+    if left is None:
+        clients.unlink()
+    else:
+        clients.write_bytes(left)
+    world.mutating.put((b"", b""))
+    world.pass_minutes(1)
+    assert set(world.mutating.bundles) == {world.replica.issuer}
+    world.pass_minutes(30)
+    assert world.replica.source.problem is None
+    context = world.replica.source.context
+    assert context is not None
+    assert context.get_ca_certs(binary_form=True) == [ssl.PEM_cert_to_DER_cert(good.decode())]
+    assert (world.replica.source.remark or "").startswith("31 failures in a row to renew the certificate: ")
+    clients.write_bytes(good)
+    world.pass_minutes(1)
+    assert world.replica.source.remark is None
+
+
+def test_replica_serves_nothing_before_it_has_read_a_client_ca(tmp_path: Path) -> None:
+    world = World()
+    world.replica.source._settings = replace(SETTINGS, client_ca_file=tmp_path / "none.crt")
+    world.pass_minutes(2)
+    assert world.replica.source.context is None
