@@ -163,7 +163,8 @@ def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # A resumed session would skip the check of the client's certificate, and API servers do not resume.
+    # A resumed session would skip the check of the client's certificate, and API servers do not resume. Session ids of
+    # TLS 1.2 cannot be switched off, so WatchedHandshake refuses those.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.num_tickets = 0
     # All that OpenSSL offers by default is sound; which of it is quick on its machine, a client knows.
@@ -218,6 +219,8 @@ class WatchedHandshake(ssl.SSLObject):
         if self.under_way > self.most:  # never so in a later step: the one that is too many ends here
             raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many handshakes at a time")
         super().do_handshake()
+        if self.session_reused and self.context.verify_mode is ssl.CERT_REQUIRED:
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "a resumed session skips the check of the client's certificate")
 
     def _end(self) -> None:
         self._over = True

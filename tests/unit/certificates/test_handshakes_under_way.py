@@ -5,9 +5,11 @@ from __future__ import annotations
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from webhook.certificates.authority import Authority
 from webhook.certificates.contexts import HandshakeFailures, listening_context, pair_context
@@ -15,18 +17,20 @@ from webhook.telemetry.metrics import Metrics
 
 NOW = datetime.now(UTC)  # noqa: TID251 -- OpenSSL judges by today
 CA = Authority.create("test CA", now=NOW, lifetime=timedelta(days=1))
+TRUSTING = ssl.create_default_context(cadata=CA.certificate.decode())
 MOST = 3
 
 
 class Port:
     """A listener's context, and how many of its handshakes failed for a reason that has no name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, client_certificates: bool = False) -> None:
         self.metrics = Metrics(version="0", resources=())
-        serving = pair_context(CA.serving_pair(["localhost"], now=NOW, lifetime=timedelta(hours=1)), None)
+        pair = CA.serving_pair(["localhost"], now=NOW, lifetime=timedelta(hours=1))
+        serving = pair_context(pair, CA.certificate if client_certificates else None)
         tell = HandshakeFailures(self.metrics).tell
         self.tls = listening_context(
-            lambda: serving, client_certificates=False, tell_failure=tell, most_handshakes=MOST
+            lambda: serving, client_certificates=client_certificates, tell_failure=tell, most_handshakes=MOST
         )
 
     def begin(self) -> Connection:
@@ -45,10 +49,11 @@ class Port:
 class Connection:
     """Both ends of a connection."""
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, tls: ssl.SSLContext, trusting: ssl.SSLContext = TRUSTING, session: ssl.SSLSession | None = None
+    ) -> None:
         self.to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        trusting = ssl.create_default_context(cadata=CA.certificate.decode())
-        self.client = trusting.wrap_bio(to_client, self.to_server, server_hostname="localhost")
+        self.client = trusting.wrap_bio(to_client, self.to_server, server_hostname="localhost", session=session)
         self.server: Any = tls.wrap_bio(self.to_server, to_client, server_side=True)
 
     def finish(self) -> None:
@@ -84,3 +89,24 @@ def test_handshake_that_is_over_makes_room_for_another(how: str) -> None:
     held.append(port.begin())
     with pytest.raises(ssl.SSLError):
         port.begin()
+
+
+@pytest.mark.parametrize("demanded", [True, False])
+def test_session_is_resumed_only_where_no_client_certificate_is_demanded(tmp_path: Path, *, demanded: bool) -> None:
+    """The certificate may have ended, or its CA been taken out, since it was checked. TLS 1.3 has no sessions here."""
+    pair = CA.issue("client", NOW, timedelta(hours=1), ExtendedKeyUsageOID.CLIENT_AUTH)
+    (tmp_path / "client.pem").write_bytes(pair.certificate + pair.key)
+    trusting = ssl.create_default_context(cadata=CA.certificate.decode())
+    trusting.load_cert_chain(tmp_path / "client.pem")
+    trusting.maximum_version = ssl.TLSVersion.TLSv1_2
+    port = Port(client_certificates=demanded)
+    first = Connection(port.tls, trusting)
+    first.finish()
+    second = Connection(port.tls, trusting, first.client.session)
+    if demanded:
+        with pytest.raises(ssl.SSLError, match="a resumed session skips the check"):
+            second.finish()
+        assert port.refused == 1
+    else:
+        second.finish()
+        assert second.server.session_reused
