@@ -109,6 +109,7 @@ class Worker(Leading):
         self._policies.subscribe(self._policy_changed)
         self._audit = self._new_audit()
         self._in_tree = InTree.UNKNOWN
+        self._said_otherwise = asyncio.Event()
         self._in_tree_problem: str | None = None
         self._known_totals: Numbers | None = None
         self._totals_at = 0.0
@@ -175,7 +176,13 @@ class Worker(Leading):
             )
 
     async def _watch_in_tree(self) -> None:
-        """End the process in mode replacement if the in-tree controller is running after all."""
+        """End the process in mode replacement if the in-tree controller is running after all.
+
+        In mode observe, end it once the policy says otherwise: all plans and statuses go by what it said at the start.
+        """
+        if not self._settings.worker.mode.acts:
+            await self._said_otherwise.wait()
+            raise Unsafe("inTreeEvictor in the policy has changed: mode observe has to start again")
         await self._in_tree_writes.seen.wait()
         unsafe_because = refusal(self._settings.worker.mode, InTree.ACTIVE)
         if unsafe_because is not None:
@@ -212,11 +219,8 @@ class Worker(Leading):
         knowing, and mode replacement, which must know, tries again.
         """
         worker = self._settings.worker
-        if worker.in_tree is not None:
-            return worker.in_tree
-        if not worker.mode.acts:
-            absent = self._policy.in_tree_evictor is InTreeEvictor.ABSENT
-            return InTree.ABSENT if absent else InTree.ACTIVE
+        if worker.in_tree is not None or not worker.mode.acts:
+            return self._said_in_tree()
         backoff = Backoff(1.0, _IN_TREE_RETRY_SECONDS, chance)
         while True:
             try:
@@ -230,6 +234,11 @@ class Worker(Leading):
             else:
                 self._in_tree_problem = None
                 return found
+
+    def _said_in_tree(self) -> InTree:
+        """Return what the flag says, else the policy."""
+        absent = self._policy.in_tree_evictor is InTreeEvictor.ABSENT
+        return self._settings.worker.in_tree or (InTree.ABSENT if absent else InTree.ACTIVE)
 
     def _dependencies(self) -> Dependencies:
         events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)
@@ -337,6 +346,8 @@ class Worker(Leading):
         self._logged_problem = problem
         if new.active is not old.active:
             self._pods = ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
+            if self._in_tree not in {InTree.UNKNOWN, self._said_in_tree()}:
+                self._said_otherwise.set()
             if self._controller is not None:
                 self._controller.replan_all()
 
