@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import EMPTY_PAYLOAD, StreamReader, web
 from aiohttp.http import RawRequestMessage
 
+from webhook.flowcontrol.loop import Sampled
 from webhook.server.responses import Answer, WriteQueue, failure
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class Listener:
         self._tls = tls
         self.count_bad_request = count_bad_request
         self._draining = False
-        self._warned_at = -_WARN_SECONDS
+        self._crowded = Sampled(_WARN_SECONDS)
         self._server: _Server | None = None
         self._socket: asyncio.Server | None = None
 
@@ -315,9 +316,7 @@ class Listener:
             return
         waiting = [each for each in open_ones if each is not new and each.awaits_client]
         min(waiting, key=lambda each: each.waiting_since, default=new).force_close()
-        now = time.monotonic()
-        if now - self._warned_at > _WARN_SECONDS:
-            self._warned_at = now
+        if self._crowded.take():
             log.warning(
                 "too many connections, the oldest are closed",
                 extra={"server": self.name, "connections": self.settings.connections},
