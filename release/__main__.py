@@ -107,8 +107,6 @@ def _remarks(given: argparse.Namespace) -> list[str]:
         remarks.append("left out, as asked: image archives (IMAGES=none)")
     if set(given.platforms) != set(_NAMES):
         remarks.append(f"left out, as asked: kubectl-dtaint for other platforms than {', '.join(given.platforms)}")
-    if not (ROOT / "manifests" / "helm").is_dir():
-        remarks.append("left out: the chart, which this tree does not have")
     if given.notes:
         remarks.append(f"the release notes are section '## {given.notes}': cut a release before you publish this")
     remarks += [

@@ -1,39 +1,20 @@
-"""Image archives, by the module that builds them where there are the tools for it."""
+"""The archives of all images, and their digests."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
+from release import images
 from release.index import digest_of, image_index
 from release.source import ReleaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from release.source import Source
-
-_MODULE = "release.images"
-
-
-class ImageArchive(Protocol):
-    """One image in one file."""
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-
-    @property
-    def digest(self) -> str:
-        """Of the image's manifest: sha256:..."""
-
-    @property
-    def architecture(self) -> str:
-        """amd64 or arm64."""
 
 
 def build_images(source: Source, repository: str, architectures: Sequence[str], folder: Path) -> str:
@@ -45,12 +26,9 @@ def build_images(source: Source, repository: str, architectures: Sequence[str], 
     """
     if not architectures:
         return ""
-    if importlib.util.find_spec(_MODULE) is None:
-        raise ReleaseError("this tree builds no images; to release without them, say so: IMAGES=none")
-    build = cast("Callable[[str, str, str, Path], ImageArchive]", importlib.import_module(_MODULE).build_archive)
     try:
         with _environment({"SOURCE_DATE_EPOCH": str(source.epoch), "SOURCE_URL": repository}):
-            archives = [build(each, source.version, source.revision, folder) for each in architectures]
+            archives = [images.build_archive(each, source.version, source.revision, folder) for each in architectures]
     except Exception as error:
         raise ReleaseError(f"images: {error}; to release without them, say so: IMAGES=none") from error
     digest = digest_of(image_index([each.path for each in archives]))

@@ -51,10 +51,10 @@ def native() -> str:
 
 
 def cache_root() -> Path:
-    """The folder of all bases: below DEVICE_TAINT_WEBHOOK_CACHE, else in the user's cache folder."""
+    """The folder of all that is made or downloaded once: DEVICE_TAINT_WEBHOOK_CACHE, else the user's cache folder."""
     explicit = os.environ.get("DEVICE_TAINT_WEBHOOK_CACHE") or os.environ.get("XDG_CACHE_HOME")
     base = Path(explicit) if explicit else Path.home() / ".cache"
-    return base.expanduser().absolute() / "device-taint-webhook" / "bases"
+    return base.expanduser().absolute() / "device-taint-webhook"
 
 
 def base(architecture: str) -> Path:
@@ -68,7 +68,7 @@ def base(architecture: str) -> Path:
     mirror = os.environ.get("DEBIAN_MIRROR", "")
     recipe = "\0".join((_RECIPE, SUITE, *PACKAGES, mirror))
     name = f"debian-{SUITE}-{architecture}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
-    folder = cache_root() / name
+    folder = cache_root() / "bases" / name
     if folder.is_dir():
         return folder
     model = None if architecture == native() else base(native())

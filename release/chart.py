@@ -19,8 +19,8 @@ _FIELDS: Final = (("Chart.yaml", r"^(version: ).*$"), ("Chart.yaml", r"^(appVers
 _REGISTRY: Final = ("values.yaml", r'^(image:\n(?:  .*\n)*?  registry: )""$')
 
 
-def write_chart(source: Source, registry: str, folder: Path, repository: str = REPOSITORY) -> Path | None:
-    """Writes device-taint-webhook-VERSION.tgz, or gives None for a tree without a chart.
+def write_chart(source: Source, registry: str, folder: Path, repository: str = REPOSITORY) -> Path:
+    """Writes device-taint-webhook-VERSION.tgz.
 
     `helm package` does the same, but with the times and owners of files. The chart's images come from `registry` unless
     values say otherwise; its links lead to `repository`.
@@ -28,8 +28,6 @@ def write_chart(source: Source, registry: str, folder: Path, repository: str = R
     Raises: ReleaseError if the chart does not have the fields that are to be set.
     """
     chart = source.root / "manifests" / "helm"
-    if not (chart / "Chart.yaml").is_file():
-        return None
     ignored = _ignored(chart)
     files = {
         path.relative_to(chart).as_posix(): path.read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from packaging import tags
 
+from release.bases import cache_root
 from release.source import ReleaseError
 from release.tools import run_tool
 
@@ -68,7 +68,8 @@ def locked_wheels(source: Source, platform: Platform) -> list[Path]:
     Raises: ReleaseError if a package has no wheel there.
     """
     lock = source.root / "requirements.lock"
-    folder = wheel_cache() / hashlib.sha256(lock.read_bytes()).hexdigest()[:16] / platform.name.replace("/", "-")
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    folder = cache_root() / "wheels" / digest / platform.name.replace("/", "-")
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
@@ -82,13 +83,6 @@ def locked_wheels(source: Source, platform: Platform) -> list[Path]:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     return sorted(folder.glob("*.whl"))
-
-
-def wheel_cache() -> Path:
-    """DEVICE_TAINT_WEBHOOK_CACHE, else the user's cache folder; below it, wheels."""
-    explicit = os.environ.get("DEVICE_TAINT_WEBHOOK_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    base = Path(explicit) if explicit else Path.home() / ".cache"
-    return base.expanduser().absolute() / "device-taint-webhook" / "wheels"
 
 
 def _download(source: Source, platform: Platform, python: Sequence[int], folder: Path) -> None:

@@ -51,7 +51,7 @@ def wheels() -> Path:
     """The folder of all wheels that a build installs, downloaded now (seconds) if it is not in the cache."""
     backend = "".join(tools((ROOT / "requirements-dev.lock").read_text()))
     digest = hashlib.sha256(backend.encode() + _LOCK.read_bytes()).hexdigest()[:16]
-    folder = cache_root() / f"wheels-{digest}"
+    folder = cache_root() / "bases" / f"wheels-{digest}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -54,7 +54,7 @@ def packages() -> Path:
     inputs = hashlib.sha256(model.name.encode() + _INSTALL.encode())
     for name in _INPUTS:
         inputs.update((ROOT / name).read_bytes())
-    folder = cache_root() / f"python{VERSION}-{inputs.hexdigest()[:16]}"
+    folder = cache_root() / "bases" / f"python{VERSION}-{inputs.hexdigest()[:16]}"
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():

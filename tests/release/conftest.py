@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from release.wheels import wheel_cache
+from release.bases import cache_root
 from tests.controlplane.assets import Assets
 from tests.release.releasing import CACHE_ELSEWHERE, REGISTRY, REPOSITORY, Surroundings, release, tree_at
 from webhook import __version__
@@ -22,7 +22,7 @@ _ELSEWHERE = Surroundings(
         "PYTHONHASHSEED": "2",
         "USER": "another",
         # what was downloaded for the first release stays where it is
-        "DEVICE_TAINT_WEBHOOK_CACHE": str(wheel_cache().parents[1]),
+        "DEVICE_TAINT_WEBHOOK_CACHE": str(cache_root().parent),
         "XDG_CACHE_HOME": str(Path(tempfile.gettempdir(), CACHE_ELSEWHERE)),
         "PEX_ROOT": str(Path(tempfile.gettempdir(), CACHE_ELSEWHERE, "pex")),
     },

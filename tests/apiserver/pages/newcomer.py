@@ -102,7 +102,7 @@ class Newcomer(Shell):
             **inherited,
             **super().environment(),
             "PATH": f"{self.programs}:{_SYSTEM}",
-            "DEVICE_TAINT_WEBHOOK_CACHE": str(cache_root().parents[1]),
+            "DEVICE_TAINT_WEBHOOK_CACHE": str(cache_root().parent),
         }
 
     def start(self, commands: str, **environment: str) -> subprocess.Popen[str]:
