@@ -121,7 +121,10 @@ def _cut(text: str, most: int = _FIELD_MOST) -> str:
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    return _cut(formatter.formatException(record.exc_info), _TRACE_MOST) if record.exc_info else ""
+    text = formatter.formatException(record.exc_info) if record.exc_info else ""
+    half = _TRACE_MOST // 2 - 3
+    # what was raised is named at the end, and what led to it at the beginning
+    return text if len(text) <= _TRACE_MOST else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 def _dumps(value: object, **options: Any) -> str:

@@ -271,5 +271,8 @@ class Metrics(Instruments):
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return everything in the text format that an `Accept` header asks for, and that format's content type."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number
+            encode, content_type = choose_encoder("")
         return encode(self.registry), content_type

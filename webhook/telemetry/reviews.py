@@ -25,7 +25,7 @@ _FINDINGS_FROM_ZERO: Final = (
 )
 """Prometheus sees an increase only of a number that was there before."""
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-_REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
+_REVIEW_CODES: Final = frozenset({200, 400, 403, 413, 422, 429, 500, 504})
 # From half a millisecond, which most reviews stay below, to the 30 s that an API server waits at most.
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
