@@ -162,7 +162,7 @@ def serve_command_line(program: str) -> DaemonCommandLine:
         "Answers admission reviews over HTTPS: POST /validate and POST /mutate.",
         f"Each flag can also be set in the environment, such as {ENVIRONMENT_PREFIX}PORT for --port. On SIGTERM it"
         " becomes not ready, waits for the delay, closes the port and finishes requests in flight; a second SIGTERM"
-        " stops it at once.",
+        " cuts short what it waits for.",
         (
             "device-taint-webhook serve --standalone --cert-dir certs/dev --policy-file policy.yaml",
             "device-taint-webhook serve --self-managed-certificates --client-ca-file /etc/callers/ca.crt",
