@@ -65,7 +65,7 @@ def build_release(source: Source, given: argparse.Namespace, folder: Path) -> No
     renderer = renderer_of(given.kubectl, given.kustomize)
     architectures = [] if given.images == [WITHOUT_IMAGES] else given.images
     if architectures:
-        need_images()
+        need_images(architectures)
     downloads = given.downloads or f"{given.repository}/releases/download/{source.tag}"
 
     wheel = build_distributions(source, given.repository, folder)

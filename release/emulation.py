@@ -25,10 +25,7 @@ def enable(architecture: str) -> None:
     """
     if architecture == native():
         return
-    name = f"qemu-{_QEMU[architecture]}"
-    qemu = shutil.which(f"{name}-static")
-    if qemu is None:
-        raise NotHereError(f"no {name}-static to run {architecture} (Debian: apt-get install qemu-user-static)")
+    name, qemu = f"qemu-{_QEMU[architecture]}", emulator(architecture)
     if not (_HANDLERS / "register").exists():
         mount = ("/bin/mount", "-t", "binfmt_misc", "binfmt_misc", _HANDLERS)
         subprocess.run(mount, check=False, capture_output=True)
@@ -40,6 +37,15 @@ def enable(architecture: str) -> None:
         return
     except OSError as error:
         raise NotHereError(f"this kernel cannot be told to run {architecture} by {qemu}: {error}") from error
+
+
+def emulator(architecture: str) -> str:
+    """Where qemu for an architecture is. Raises NotHereError if this machine lacks it."""
+    name = f"qemu-{_QEMU[architecture]}-static"
+    qemu = shutil.which(name)
+    if qemu is None:
+        raise NotHereError(f"no {name} to run {architecture} (Debian: apt-get install qemu-user-static)")
+    return qemu
 
 
 def _handler(name: str, architecture: str, qemu: str) -> bytes:

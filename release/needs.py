@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from release.bases import NotHereError
+from release.bases import ARCHITECTURES, NotHereError, native
+from release.emulation import emulator
 from release.images import need_tools
 from release.source import ReleaseError, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 ROOT: Final = Path(__file__).parents[1]
 WITHOUT_IMAGES: Final = "none"
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source_of(ROOT, given.version, os.environ)
         renderer_of(given.kubectl, given.kustomize)
         if given.images != WITHOUT_IMAGES:
-            need_images()
+            need_images(given.images.split(",") if given.images else ARCHITECTURES)
     except ReleaseError as error:
         print(f"make release: {error}", file=sys.stderr)
         return 2
@@ -54,10 +55,12 @@ def renderer_of(kubectl: str, kustomize: str) -> list[str]:
     raise ReleaseError("neither kubectl nor kustomize is on PATH; set KUBECTL or KUSTOMIZE to one of them")
 
 
-def need_images() -> None:
+def need_images(architectures: Iterable[str]) -> None:
     """Raises ReleaseError if this machine cannot build images."""
     try:
         need_tools()
+        for each in sorted({*ARCHITECTURES} & {*architectures} - {native()}):
+            emulator(each)
     except NotHereError as error:
         raise ReleaseError(f"images: {error}; to release without them, say so: IMAGES=none") from error
 
