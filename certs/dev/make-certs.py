@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE.parent.parent))  # from a checkout, without an insta
 
 from webhook.certificates.authority import Authority  # noqa: E402 -- the path has to be there first
 from webhook.certificates.parsing import Unusable, parsing  # noqa: E402 -- likewise
+from webhook.certificates.source import usable_leaf  # noqa: E402 -- likewise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(folder, names, days=options.days, force=options.force)
         if options.ca_bundle:
             print(base64.b64encode((folder / "ca.crt").read_bytes()).decode())
+    except (ValueError, OverflowError) as error:
+        sys.stderr.write(f"make-certs.py: --name or --days: {error}\n")
+        return 2
     except OSError as error:
         sys.stderr.write(f"make-certs.py: {error.filename}: {error.strerror}{_way_out(error)}\n")
         return 2
@@ -69,9 +73,11 @@ def usable_until(folder: Path, names: Sequence[str]) -> datetime | None:
     """Until when an earlier run's files hold for these names; None if they are not all there, or others' work."""
     if not all((folder / name).exists() for name in FILES):
         return None
+    now = datetime.now(UTC)  # noqa: TID251 -- the shell's clock
     try:
         with parsing("an earlier run's certificates"):
-            ca, leaf = (x509.load_pem_x509_certificate((folder / name).read_bytes()) for name in ("ca.crt", "tls.crt"))
+            ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+            leaf = usable_leaf((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes(), now)
             leaf.verify_directly_issued_by(ca)
             known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             named = {*known.get_values_for_type(x509.DNSName), *map(str, known.get_values_for_type(x509.IPAddress))}
@@ -79,8 +85,7 @@ def usable_until(folder: Path, names: Sequence[str]) -> datetime | None:
             end = leaf.not_valid_after_utc
     except Unusable:
         return None
-    now = datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-    return end if ours and named >= set(names) and now < end else None
+    return end if ours and named >= set(names) else None
 
 
 def write(folder: Path, names: Sequence[str], *, days: float, force: bool) -> None:
