@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _VERSION: Final = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
-_SEMANTIC: Final = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
+_SEMANTIC: Final = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}(-rc\.(0|[1-9][0-9]*))?")
 """What krew, Helm and Python all accept."""
 REPOSITORY: Final = "https://repository.example.com/device-taint-webhook"
 """Where the source is, in links of the tree: an address that does not exist."""
