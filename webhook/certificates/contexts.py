@@ -80,8 +80,7 @@ def serving_context(
     if cipher_suites:
         context.set_ciphers(":".join(CIPHER_SUITES[name] for name in cipher_suites))
     if clients is not None:
-        with parsing("the client CA cannot be loaded"):
-            context.load_verify_locations(cadata=clients)
+        context.load_verify_locations(cadata=clients)
         # Whether clients are asked is up to the listener's context, but Python shows their certificates only if this
         # one says so too.
         context.verify_mode = ssl.CERT_REQUIRED
@@ -98,7 +97,10 @@ def client_ca_text(pem: bytes) -> str:
     """Return CAs for clients as a context takes them; raises Unusable."""
     with parsing("the client CA cannot be read"):
         x509.load_pem_x509_certificates(pem)
-    return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language
+    text = pem.decode("ascii", "ignore")  # comments between the blocks may be in any language
+    with parsing("the client CA cannot be loaded"):
+        _context().load_verify_locations(cadata=text)
+    return text
 
 
 @contextlib.contextmanager

@@ -89,6 +89,7 @@ class CertificateSource(ABC):
         self._leaf: Leaf | x509.Certificate | None = None
         self._ends: datetime | None = None
         self._late = timedelta()
+        self._client_ca: bytes | None = None
         self._fault = LastingFault(clock)
         self._loaded = asyncio.Event()
 
@@ -135,6 +136,19 @@ class CertificateSource(ABC):
         self._metrics.certificate_not_before_timestamp_seconds.set(begins.timestamp())
         self._loaded.set()
 
+    def _read_client_ca(self) -> tuple[bytes | None, list[str]]:
+        """Return the CAs of clients; if the file has none, the last that it had, and what is wrong with it."""
+        file = self._settings.client_ca_file
+        try:
+            content = file.read_bytes() if file else None
+            if content is not None and content != self._client_ca:
+                client_ca_text(content)
+        except (OSError, Unusable) as error:
+            if self._client_ca is None:
+                raise
+            return self._client_ca, [str(error)]
+        return content, []
+
     def _failed(self, error: Exception) -> bool:
         """Count a failure; return whether to log it."""
         self._metrics.certificate_reload_failures.inc()
@@ -171,7 +185,7 @@ class FileSource(CertificateSource):
         """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
         super().__init__(now=now, metrics=metrics, clock=clock)
         self._settings = settings
-        self._content: tuple[bytes, bytes, bytes | None] | None = None
+        self._content: tuple[bytes, bytes] | None = None
 
     @property
     def remark(self) -> str | None:
@@ -192,11 +206,15 @@ class FileSource(CertificateSource):
             self._fault.ended()
 
     def _load(self) -> None:
-        settings, content = self._settings, self._read()
-        if content == self._content:
-            return
-        certificate, key, client_ca = content
-        leaf = usable_leaf(certificate, key, self._now())
+        content, (client_ca, faults) = self._read(), self._read_client_ca()
+        if (content, client_ca) != (self._content, self._client_ca):
+            self._replace(content, client_ca)
+        if faults:
+            raise Unusable("; ".join(faults))
+
+    def _replace(self, content: tuple[bytes, bytes], client_ca: bytes | None) -> None:
+        settings = self._settings
+        leaf = usable_leaf(*content, self._now())
         context = serving_context(settings.certificate_file, settings.key_file, client_ca, settings.cipher_suites)
         # Python loads pairs from paths only: the context must have been built from the very bytes that were checked.
         if self._read() != content:
@@ -204,7 +222,7 @@ class FileSource(CertificateSource):
         begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
         # Short-lived certificates are renewed late in absolute terms, so late is a share of their own life.
         self._serve(context, leaf, begins, ends, late_from(ends - begins))
-        self._content = content
+        self._content, self._client_ca = content, client_ca
         log.info(
             "certificate loaded",
             extra={
@@ -214,14 +232,9 @@ class FileSource(CertificateSource):
             },
         )
 
-    def _read(self) -> tuple[bytes, bytes, bytes | None]:
-        """Return certificate, key and client CA, to compare: equal content needs no new context."""
-        settings = self._settings
-        return (
-            settings.certificate_file.read_bytes(),
-            settings.key_file.read_bytes(),
-            settings.client_ca_file.read_bytes() if settings.client_ca_file else None,
-        )
+    def _read(self) -> tuple[bytes, bytes]:
+        """Return certificate and key, to compare: equal content needs no new context."""
+        return self._settings.certificate_file.read_bytes(), self._settings.key_file.read_bytes()
 
 
 class SelfManagedSource(CertificateSource):
@@ -248,7 +261,6 @@ class SelfManagedSource(CertificateSource):
         self._secret = secret
         self._bundles = bundles
         self._plan = Plan(settings.leaf_lifetime, settings.settle)
-        self._client_ca: bytes | None = None
         self._signing: bytes | None = None
         self._since: Mapping[bytes, datetime] = {}
         self._trusting: bool | None = None
@@ -400,19 +412,6 @@ class SelfManagedSource(CertificateSource):
         entries = [entry for each in trust for entry in each.entries]
         issuer = self._leaf.issuer if self._leaf is not None else b""
         self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
-
-    def _read_client_ca(self) -> tuple[bytes | None, list[str]]:
-        """Return the CAs of clients; if the file has none, the last that it had, and what is wrong with it."""
-        file = self._settings.client_ca_file
-        try:
-            content = file.read_bytes() if file else None
-            if content is not None and content != self._client_ca:
-                client_ca_text(content)
-        except (OSError, Unusable) as error:
-            if self._client_ca is None:
-                raise
-            return self._client_ca, [str(error)]
-        return content, []
 
     def _renew_leaf(self, authorities: Authorities) -> list[str]:
         """Return what is wrong with the CAs of clients."""
