@@ -50,7 +50,7 @@ def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     """Tell whether an update can only hit fewer pods, or later: nothing that it does is new."""
-    if new.effective_effect == NO_EXECUTE:
+    if new.taint.effect in EFFECT_RANK and new.effective_effect == NO_EXECUTE:
         # Who else is asked to evict goes by other rules than the in-tree controller.
         newly_asked = _asks(new) and not _asks(old)
         return not newly_asked and not begins_to_evict(new, old)
@@ -70,9 +70,11 @@ def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Itera
     text = new.meta.annotations.get(CONFIRM_IMPACT)
     if text and text != old.meta.annotations.get(CONFIRM_IMPACT):
         return True
+    if new.taint.effect not in EFFECT_RANK:
+        return False  # it evicts no pod, also with `/evict`; once it acts, all of it is judged
     if old.softened and new.effective_effect == NO_EXECUTE and not new.softened:
         return True
-    if new.effective_effect in EFFECT_RANK and is_for_hardware(new) and not is_for_hardware(old):
+    if is_for_hardware(new) and not is_for_hardware(old):
         return True
     if new.effective_effect != NO_EXECUTE:
         return False

@@ -40,6 +40,7 @@ LESS = [
     pytest.param(QUIET, RULE, id="NoSchedule after NoExecute"),
     pytest.param(tainting(node(0), "None"), RULE, id="None after NoExecute"),
     pytest.param(tainting(node(0), "None"), QUIET, id="None after NoSchedule"),
+    pytest.param(tainting(node(0), "None", evict=True), ASKED, id="None, for which our worker evicts no pod"),
     pytest.param(QUIET, ASKED, id="nobody is asked to evict any more"),
     pytest.param(RULE, LOUD, id="nobody else is asked to evict any more"),
     pytest.param(tainting({}, "NoSchedule"), tainting({}), id="a wide one that does less"),
@@ -71,7 +72,6 @@ MORE = [
     pytest.param(RULE, ASKED, id="in-tree instead of ours: it does not know tolerations of any effect"),
     pytest.param(ASKED, RULE, id="ours instead of in-tree"),
     pytest.param(LOUD, ASKED, id="in-tree beside ours"),
-    pytest.param(tainting(node(0), "None", evict=True), ASKED, id="who tolerates NoSchedule is not spared any more"),
     pytest.param(tainting({}, "None"), tainting(node(0), "None"), id="wider, though it does nothing"),
 ]
 
