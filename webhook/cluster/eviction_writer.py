@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.api.meta import GROUP, format_time
 from webhook.api.pods import HOLD, POD_GROUP_VERSIONS, PodGroup
-from webhook.api.rules import Condition, DeviceTaintRule
+from webhook.api.rules import EVICT, SOFTENED_FROM, Condition, DeviceTaintRule
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import METADATA, ObjectIdentity
 from webhook.cluster.client.answers import decode
@@ -200,9 +200,10 @@ class EvictionWriter:
         return None
 
     async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """A patch with the resource version that was read."""
+        """A patch with the resource version that was read; policies deny `/evict` to others than its author."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
-        patch = {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+        meta = {**identity, "annotations": {EVICT: None, SOFTENED_FROM: None}}
+        patch = {"metadata": meta, "spec": {"taint": {"effect": "None"}}}
         try:
             await self._cluster.patch(f"{await self._rules.path()}/{rule.meta.name}", patch)
         except ClusterError as error:

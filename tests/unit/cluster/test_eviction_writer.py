@@ -23,7 +23,7 @@ from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, status
 from tests.unit.eviction.objects import rule
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import PodGroup
-from webhook.api.rules import Condition
+from webhook.api.rules import EVICT, SOFTENED_FROM, Condition
 from webhook.eviction.ports import EvictionEvent, EvictionOutcome, EvictionResult
 
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -258,7 +258,11 @@ async def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
         assert "changed" in failure.message
         patch, delete, _ = peer.requests
         identity = {"uid": "uid-rule", "resourceVersion": ""}
-        assert patch.json == {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+        gone = {EVICT: None, SOFTENED_FROM: None}
+        assert patch.json == {
+            "metadata": {**identity, "annotations": gone},
+            "spec": {"taint": {"effect": "None"}},
+        }
         assert delete.json["preconditions"] == identity
 
 
