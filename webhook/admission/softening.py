@@ -254,7 +254,8 @@ def softening_of_patch(
     found = _verdict(check, parts, change, confirmed, context, siblings=True) if parts else _Verdict()
     if not found.chosen:
         return SofteningResult(left=found.left)
-    soft = _soft_patch(new, old, [part.rule.taint.key for part in found.chosen], context.now)
+    # It does more than before, so graces begin again, as they do for a rule: stored times may be long past.
+    soft = _soft_patch(new, None, [part.rule.taint.key for part in found.chosen], context.now)
     return _result_of_patch(new, old, soft, found.why, context)._replace(impact=found.figures)
 
 
