@@ -19,6 +19,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import EQUAL, NO_EXECUTE, DeviceTaint, DeviceToleration
+from webhook.inventory.rule_delta import is_for_hardware
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Pointer
@@ -61,6 +62,8 @@ def rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) 
     elif old is not None and time == old.taint.time_added and new.taint.effect != old.taint.effect:
         return now  # D-4, D-5
     asked_for_now = _evict(new) and not (old is not None and _evict(old))
+    if old is not None and new.effective_effect == NO_EXECUTE and is_for_hardware(new) and not is_for_hardware(old):
+        asked_for_now = True
     # An eviction that is asked for today must not find its tolerations already used up. `now` is the time of the
     # decision; the minute is for a second pass, which must leave alone what the first one set.
     if asked_for_now and (now - time > BACKDATED or (old is not None and time == old.taint.time_added)):

@@ -36,7 +36,8 @@ def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
         return True
     before, after = old.taint.time_added, new.taint.time_added
     earlier = before != after and (before is None or after is None or after < before)
-    return earlier or not narrower(new.selector, old.selector)
+    wider = is_for_hardware(new) and not is_for_hardware(old)
+    return earlier or wider or not narrower(new.selector, old.selector)
 
 
 def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
