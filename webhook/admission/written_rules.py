@@ -27,6 +27,7 @@ from webhook.api.rules import (
     REACTION,
     REASONS,
     SCOPE,
+    SOFTENED_FROM,
     DeviceSelector,
     DeviceTaintRule,
     RuleOrigin,
@@ -229,7 +230,8 @@ class _Written:
             yield deny(_OWNERS, f"DeviceTaintRule {origin.name} has no annotation {SCOPE}: {HARDWARE}")
         if origin.hardware_of != origin.uid:
             yield deny(_LABELS.key(HARDWARE_LABEL), "must be the UID of the rule")
-        of_rule = {name: text for name, text in owner.meta.annotations.items() if name not in {SCOPE, CONFIRM_IMPACT}}
+        not_copied = (SCOPE, CONFIRM_IMPACT, EVICT, SOFTENED_FROM)
+        of_rule = {name: text for name, text in owner.meta.annotations.items() if name not in not_copied}
         yield from self._like(owner, f"DeviceTaintRule {origin.name}", of_rule)
         selector = self._new.selector
         if selector is None or not can_judge(selector) or not (selector.driver and selector.pool and selector.device):
