@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from webhook.admission.context import AdmissionContext
 from webhook.admission.guard import SILENT, GuardFindings, deny, milder
 from webhook.admission.review import AdmissionRequest
@@ -89,7 +91,8 @@ def guard_marks(
 ) -> tuple[Finding, ...]:
     """Refuse our controllers' marks on a rule of another account that they would not have written.
 
-    Marks that an update leaves alone are not judged again. Raises OutOfTime.
+    Marks that an update leaves alone are not judged again, also if it takes the owner out and leaves the label, as the
+    garbage collector does. Raises OutOfTime.
     """
     mode, origin, account = context.policy.mode, new.origin, context.patch_account
     reasons = new.meta.annotations.get(REASONS)
@@ -98,8 +101,9 @@ def guard_marks(
     if not marked or mode is PolicyMode.OFF or (account and request.username == account):
         return ()
     was = RuleOrigin() if old is None else old.origin
+    orphan = structs.replace(was, name="", uid="", patch=False, rule=False)
     findings: list[Finding] = []
-    fault = next(_faults_of_marks(new, old, context), "") if owned and origin != was else ""
+    fault = next(_faults_of_marks(new, old, context), "") if owned and origin not in (was, orphan) else ""
     if fault:
         marks = f"labels {PATCH_LABEL} and {HARDWARE_LABEL}, and the owner reference that controls it"
         findings.append(deny(_OWNERS, f"the patch controller would not write this rule: {fault}; leave out {marks}"))
