@@ -312,11 +312,14 @@ class _Guarding:
         self._skips_a_step = skips_a_step
         self._hit: ImpactToConfirm | None = None
         """What it hits, or will hit once it acts; None if that is not known."""
+        self._why_unknown = ""
+        """Why it is not."""
         self._siblings: Siblings | None = None
 
     def result(self, change: GuardedChange, findings: list[Finding]) -> GuardFindings:
         """Return these findings and those on its impact, figures for the audit log, and what later reviews count."""
         context, sight, annotations = self._context, self._context.sight, dict[str, str]()
+        self._why_unknown = change.unknown
         findings += [warn(self._wording.selector, text) for text in change.remarks]
         if sight is None or not change.judged:
             if sight is not None and self._text.is_new and not change.unknown:
@@ -357,7 +360,7 @@ class _Guarding:
 
     def _faults_of_new(self) -> Iterator[Finding]:
         """Yield why a text that is set or changed may not be."""
-        text, hit, sight = self._text, self._hit, self._context.sight
+        text, hit = self._text, self._hit
         if not text.is_new:
             return
         fault = text.misplaced()
@@ -367,8 +370,8 @@ class _Guarding:
                 fault = (
                     f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
                 )
-        elif sight is not None and fault is None:
-            fault = f"cannot be compared with the impact: {sight.unknown}; try again in a while"
+        elif self._why_unknown and fault is None:
+            fault = f"cannot be compared with the impact: {self._why_unknown}; try again in a while"
         if fault:
             yield deny(CONFIRM, fault)
 
