@@ -133,7 +133,7 @@ class PatchController:
     def observe_patch(self, name: str, new: StoredPatch | None) -> None:
         """Note that a patch came, changed or went. One that is being deleted sets nothing any more."""
         self._look_at(self.book.put_patch(name, new))
-        self.index.apply_patch(name, new.patch if new is not None and not new.deleting else None)
+        self.index.apply_patch(name, new.patch if new is not None and not new.patch.deleting else None)
         self._wake()
 
     def observe_rule(self, name: str, new: StoredRule | None) -> None:

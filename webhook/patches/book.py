@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, NOT_BEFORE, PATCH_LABEL, DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import siblings_in
@@ -176,7 +177,7 @@ def plan_of(
     stay: an API server that is starting has no kinds of ours for a few seconds.
     """
     match book.owner(uid):
-        case StoredPatch(deleting=False) as stored:
+        case StoredPatch(patch=ResourceSlicePatch(deleting=False)) as stored:
             return _of_patch(stored, book, index, ceiling, now)
         case StoredRule() as stored:
             found = sibling_rules(stored, index, ceiling)

@@ -64,7 +64,6 @@ class StoredPatch(msgspec.Struct, frozen=True):
 
     patch: ResourceSlicePatch
     generation: int = 0
-    deleting: bool = False
     status: PatchStatus = PatchStatus()
 
     @property

@@ -144,7 +144,8 @@ def test_rules_go_with_their_patch() -> None:
 def test_patch_that_is_being_deleted_sets_nothing() -> None:
     cluster = two_pools()
     stored = cluster.patch("one", driver=DRIVER, taints=[CLOSED])
-    play(cluster, lambda: cluster.controller.observe_patch("one", structs.replace(stored, deleting=True)))
+    deleted = structs.replace(stored, patch=structs.replace(stored.patch, deleting=True))
+    play(cluster, lambda: cluster.controller.observe_patch("one", deleted))
     assert not cluster.rules
 
 

@@ -233,8 +233,9 @@ def test_classes_count() -> None:
 def test_patch_that_is_being_deleted_counts_until_it_is_gone() -> None:
     """As in the webhook, which would put back what a touch is to take away."""
     world = patched("a")
-    stored = structs.replace(world.patches["patch"], deleting=True)
-    world.keeper.observe_patch("patch", stored)
+    stored = world.patches["patch"]
+    deleted = structs.replace(stored, patch=structs.replace(stored.patch, deleting=True))
+    world.keeper.observe_patch("patch", deleted)
     play(world, lambda: world.values() == [7], lambda: world.said() == AppliedAttributes(1, FINE))
 
 

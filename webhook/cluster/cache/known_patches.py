@@ -52,7 +52,6 @@ class PatchWire(WholeWire, frozen=True):
         return StoredPatch(
             decode_patch(reader),
             metadata.integer("generation") or 0,
-            metadata.has("deletionTimestamp"),
             PatchStatus(
                 status.integer("observedGeneration") or 0,
                 status.integer("selectedDevices") or 0,

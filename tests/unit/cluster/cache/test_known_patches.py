@@ -344,7 +344,7 @@ def manifest(**fields: Any) -> dict[str, Any]:
 
 def test_patch_that_is_new_has_no_status() -> None:
     found = PatchWire(manifest(creationTimestamp="2026-01-01T00:00:00Z"), {"devices": {"priority": 3}}).to_value()
-    assert (found.generation, found.deleting, found.status) == (0, False, PatchStatus(0, 0, 0, 0, ()))
+    assert (found.generation, found.patch.deleting, found.status) == (0, False, PatchStatus(0, 0, 0, 0, ()))
     assert (found.patch.priority, found.meta.uid, found.owner) == (3, "u", RuleOwner("ResourceSlicePatch", "one", "u"))
     assert found.patch.created is not None
     assert structs.replace(found, patch=PATCH.patch) == PATCH
@@ -356,7 +356,7 @@ def test_patch_with_a_status() -> None:
     found = PatchWire(
         manifest(generation=5, deletionTimestamp="2026-01-01T00:00:00Z"), {}, {**status, "conditions": conditions}
     ).to_value()
-    assert (found.generation, found.deleting) == (5, True)
+    assert (found.generation, found.patch.deleting) == (5, True)
     assert structs.replace(found.status, conditions=()) == PatchStatus(4, 3, 2, 1, (), 5)
     assert [each.type for each in found.status.conditions] == ["Expanded"]
 
