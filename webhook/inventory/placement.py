@@ -273,7 +273,10 @@ class _Search:
         return len(free)
 
     def _places(self, shape: PodShape, order: int = 0, number: int = 0) -> deque[NodePlace]:
-        whole = self._empty or any(ask.every or ask.admin for asks in shape.requests for ask in asks)
+        wishes = [ask for asks in shape.requests for ask in asks]
+        if not all(self.supply.has_class(ask) for ask in wishes):  # the scheduler gives up the pod
+            return deque()
+        whole = self._empty or any(ask.every or ask.admin for ask in wishes)
         places = [NodePlace(shape.node)] if shape.node else self.supply.places(even_full=whole)
         if order < _BY_PRIORITY:
             return deque(reversed(places) if order == _REVERSED else places)
@@ -293,13 +296,14 @@ class _Search:
         """Take devices for all that a pod asks for, or nothing."""
         self._pod, self._tries = self._pod + 1, _TRIES
         wants = [_Want(at, demand, asks) for at, demand in enumerate(shape.demands) for asks in demand.requests]
-        mark = len(self._trail)
+        mark, served = len(self._trail), False
         try:
             served = self._serve(wants, place)
         except RecursionError:
             raise NotKnownError("it asks for too many devices") from None
-        if not served:
-            self._undo(mark)
+        finally:
+            if not served:
+                self._undo(mark)
         return served
 
     def _serve(self, wants: Sequence[_Want], place: NodePlace) -> bool:

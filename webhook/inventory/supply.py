@@ -289,19 +289,23 @@ class Supply:
     def _is_full(self, identity: PoolId, pool: Pool) -> bool:
         """Tell, without reading its devices, whether claims keep all of them. False if that is not certain."""
         usage = self._inventory.usage
-        if len(usage.used_in(identity)) < len(pool.devices) or pool.shares:
+        used = usage.used_in(identity)
+        if len(used) < len(pool.devices) or pool.shares or not pool.devices.keys() <= used.keys():
             return False
         if identity not in self._freed_pools and not usage.monitors:
             return True
         return pool.devices.keys() <= {name for name, _ in self.kept(identity)}
+
+    def has_class(self, ask: Wish) -> bool:
+        """Tell whether its DeviceClass is there, or that is not known."""
+        return self._classes is None or ask.device_class in self._classes
 
     def _tests_of(self, ask: Wish) -> tuple[Selector, ...]:
         known = self._tests.get(ask)
         if known is None:
             if self._classes is None:
                 raise NotKnownError("DeviceClasses are not known")
-            found = self._classes.get(ask.device_class)
-            of_class = [each.expression for each in found.selectors] if found is not None else ["false"]
+            of_class = [each.expression for each in self._classes[ask.device_class].selectors]
             texts = [*of_class, *ask.selectors]
             with Compiling().turn(self.look):
                 tests = [compile_selector(text) if text is not None else None for text in texts]

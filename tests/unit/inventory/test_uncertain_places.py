@@ -1,0 +1,82 @@
+"""Evicted pods of which too much was said: they find no place, or that is not known, where the scheduler may say no."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+import pytest
+from msgspec import structs
+
+from tests.unit.inventory.placing import DRIVER, TAINT, TAINTED, Json, ask, device, device_class, pool, told, user
+from webhook.files.manifests import Stock
+from webhook.files.read import Manifest
+from webhook.files.spots import NOWHERE
+from webhook.inventory.placement import Seeker, freed_claims, placements
+from webhook.inventory.supply import Supply
+from webhook.inventory.targets import DeviceNames
+
+GPU: Final = device_class()
+N1: Final = pool("n1", 1)
+N1_ALL: Final = DeviceNames(DRIVER, TAINTED, None)
+_SAME_MODEL: Final[list[Json]] = [{"matchAttribute": f"{DRIVER}/model"}]
+
+
+def _choice(*alternatives: Json) -> Json:
+    entries = [{"name": f"s{at}", "deviceClassName": "gpu", **each} for at, each in enumerate(alternatives)]
+    return {"name": "r", "firstAvailable": entries}
+
+
+class Row(NamedTuple):
+    """Objects beside the class `gpu`, and how many of the pods `out...` find a place, none, and are not known."""
+
+    name: str
+    objects: list[Json]
+    said: tuple[int, int, int]
+    why: str = ""
+    never: bool = False
+
+
+def _judge(row: Row, **options: Any) -> None:
+    results = told([GPU, *row.objects], **options)
+    said = tuple(sum(getattr(each, name) for each in results) for name in ("found", "none", "unknown"))
+    whys = " and ".join(each.why for each in results if each.why)
+    assert (said, [each.never for each in results if each.none]) == (row.said, [row.never] * bool(row.said[1])), whys
+    assert row.why in whys
+
+
+CLASSES: Final = [
+    Row("a later alternative of a class that is gone", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], _choice({}, {
+        "deviceClassName": "gone"}))], (0, 1, 0), never=True),
+    Row("a waiting pod of a class that is gone takes nothing", [N1, pool("n2", 1), *user("w", (), _choice({}, {
+        "deviceClassName": "gone"}), node=""), *user("out", ["n1/n1-0"])], (1, 0, 0)),
+    Row("another request of a class that is gone", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask("a"),
+        ask("b", "gone"))], (0, 1, 0), never=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", CLASSES, ids=lambda row: row.name)
+def test_a_pod_one_of_whose_classes_is_gone_finds_none(row: Row) -> None:
+    _judge(row)
+
+
+def test_a_search_that_is_given_up_leaves_the_devices_to_others() -> None:
+    devices = [device(f"x-{at}", "ab"[at % 2]) for at in range(30)]
+    hard = user("out-a", ["n1/n1-0"], ask(count=16), constraints=_SAME_MODEL, priority=9)
+    first = user("out-b", ["n1/n1-1"], ask("r", "gpu", f'device.attributes["{DRIVER}"].?first.orValue(false)'))
+    devices[0]["attributes"]["first"] = {"bool": True}
+    _judge(Row("", [pool("n1", 2), pool("n2", devices), *hard, *first], (1, 0, 1), "too many ways"))
+
+
+def test_a_pool_is_not_full_because_claims_have_devices_that_it_has_no_more() -> None:
+    cluster = [GPU, N1, pool("n2", 1), *user("keeps", ["n2/old"], node="n2"), *user("out", ["n1/n1-0"])]
+    stock = Stock(whole=True)
+    stock.add([Manifest("here", number, each, NOWHERE) for number, each in enumerate(cluster)])
+    for value in list(stock.inventory.slices.values()):  # as `serve` keeps them
+        raw = {"raw_devices": json.dumps(value.raw_devices).encode(), "beside_devices": b"{}"}
+        stock.inventory.apply(value, structs.replace(value, **raw))
+    out = stock.inventory.pods["ns/out"]
+    seeker = Seeker.of(out, stock.inventory.claims_of(out))
+    freed = freed_claims([seeker], {"out"})
+    supply = Supply(stock.inventory, classes=stock.classes, nodes=None, freed=freed, taints=[(N1_ALL, TAINT)])
+    assert [each.found for each in placements(stock.inventory, [seeker], supply)] == [1]
