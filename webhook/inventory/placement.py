@@ -31,7 +31,7 @@ _MOST_WORK: Final = 2_000
 _PODS_BETWEEN_LOOKS: Final = 16
 _REVERSED: Final = 1
 _BY_PRIORITY: Final = 3
-"""This number of orders goes by priority, the others do not: pods are not all gone at the same moment."""
+"""This number of orders goes by priority, one backwards, the others do not: pods are not all gone at one moment."""
 _ROUNDS: Final = 8
 """In this number of orders each shape comes last."""
 
@@ -135,9 +135,11 @@ def _placements(inventory: Inventory, seekers: Sequence[Seeker], supply: Supply)
     shapes, results = _shapes(seekers, supply)
     if not shapes:
         return tuple(results)
-    rivals = _shapes(_waiting(inventory, supply.look), supply)[0]
+    names = {(each.namespace, each.name) for each in seekers}
+    waiting = [each for each in _waiting(inventory, supply.look) if (each.namespace, each.name) not in names]
+    rivals = _shapes(waiting, supply)[0]
     work = len(shapes) * len(inventory.pools) + len(seekers)
-    more = min(_ROUNDS * len(shapes), max(_MOST_WORK // work, len(rivals) > 0))
+    more = min(_ROUNDS * len(shapes), _MOST_WORK // work)
     searches = [_Search(supply) for _ in range(_BY_PRIORITY + more)]
     found = [search.run(shapes, rivals, order) for order, search in enumerate(searches)]
     for shape, pods in shapes.items():
@@ -228,15 +230,18 @@ class _Search:
     def run(self, shapes: Shapes, rivals: Shapes, order: int) -> dict[PodShape, int | str]:
         """Return how many pods of each shape find devices, or why that is not known. `order` is the number of one.
 
-        0: by name; 1: the other way round; 2: spread over the places; others: shuffled, among rivals, one shape last.
+        0: by priority and name; 1: the other way round, after rivals; 2: as 0, spread over the places; others:
+        shuffled, among rivals, one shape last.
         """
         results: dict[PodShape, int | str] = dict.fromkeys([*shapes, *rivals], 0)
         pods = [(seeker, shape, 1) for shape, each in shapes.items() for seeker in each]
-        pods.sort(key=lambda pod: (pod[0].namespace, pod[0].name), reverse=order == _REVERSED)
-        if order < _BY_PRIORITY:
-            pods.sort(key=lambda pod: -pod[0].priority)
-        else:
+        backwards = order == _REVERSED
+        if backwards or order >= _BY_PRIORITY:
             pods += [(seeker, shape, 0) for shape, each in rivals.items() for seeker in each]
+        pods.sort(key=lambda pod: (pod[0].namespace, pod[0].name), reverse=backwards)
+        if order < _BY_PRIORITY:
+            pods.sort(key=lambda pod: (pod[2], pod[0].priority if backwards else -pod[0].priority))
+        else:
             last = list(shapes)[order % len(shapes)]
             pods.sort(key=lambda pod: (pod[1] == last, _shuffled(f"{pod[0].namespace}/{pod[0].name}", order)))
         turn = (order - _BY_PRIORITY) // len(shapes) % 4

@@ -8,17 +8,31 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.placing import DRIVER, TAINT, TAINTED, Json, ask, device, device_class, pool, told, user
+from tests.unit.inventory.placing import (
+    DRIVER,
+    NODES,
+    TAINT,
+    TAINTED,
+    Json,
+    ask,
+    device,
+    device_class,
+    pool,
+    told,
+    user,
+)
 from webhook.files.manifests import Stock
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.placement import Seeker, freed_claims, placements
+from webhook.inventory.state import claim_keys
 from webhook.inventory.supply import Supply
 from webhook.inventory.targets import DeviceNames
 
 GPU: Final = device_class()
 N1: Final = pool("n1", 1)
 N1_ALL: Final = DeviceNames(DRIVER, TAINTED, None)
+_CLOSED: Final[list[Json]] = [{"key": "k", "effect": "NoSchedule"}]
 _SAME_MODEL: Final[list[Json]] = [{"matchAttribute": f"{DRIVER}/model"}]
 
 
@@ -60,6 +74,43 @@ def test_a_pod_one_of_whose_classes_is_gone_finds_none(row: Row) -> None:
     _judge(row)
 
 
+def _found(cluster: list[Json], *names: str, nodes: Any = NODES, as_text: bool = False) -> list[tuple[int, int, int]]:
+    """What becomes of these pods with all claims that they name; `as_text`: slices are kept as `serve` keeps them."""
+    stock = Stock(whole=True)
+    stock.add([Manifest("here", number, each, NOWHERE) for number, each in enumerate([GPU, *cluster])])
+    inventory = stock.inventory
+    for value in list(inventory.slices.values()) if as_text else ():
+        raw = {"raw_devices": json.dumps(value.raw_devices).encode(), "beside_devices": b"{}"}
+        inventory.apply(value, structs.replace(value, **raw))
+    pods = [inventory.pods[f"ns/{name}"] for name in names]
+    seekers = [Seeker.of(pod, [inventory.claims[key] for key in claim_keys(pod)]) for pod in pods]
+    freed = freed_claims(seekers, set(names))
+    supply = Supply(inventory, classes=stock.classes, nodes=nodes, freed=freed, taints=[(N1_ALL, TAINT)])
+    return [(each.found, each.none, each.unknown) for each in placements(inventory, seekers, supply)]
+
+
+def test_a_pod_that_waits_and_is_asked_about_does_not_compete_with_itself() -> None:
+    cluster = [N1, pool("n2", 2), *user("waits", node=""), *user("out", ["n1/n1-0"])]
+    assert _found(cluster, "out", "waits") == [(2, 0, 0)]
+    assert _found([*cluster, *user("other", node="")], "out", "waits") == [(1, 0, 1)]
+
+
+@pytest.mark.parametrize("many", [0, 2100], ids=["2 pools", "2102 pools"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(user("out-b", ["n1/n1-1"], priority=5), id="a pod of another priority"),
+        *[pytest.param(user(each, node=""), id=f"pod {each}, which waits") for each in ("waits", "w1", "w2", "w3")],
+    ],
+)
+def test_however_large_the_cluster_is_it_depends_on_who_comes_first(more: list[Json], many: int) -> None:
+    others = [pool(f"p{at}", [device("d", taints=_CLOSED)]) for at in range(many)]
+    nodes = {**NODES, **{f"p{at}": {} for at in range(many)}}
+    pods = [*more, *user("out-a", ["n1/n1-0"], ask())]
+    results = told([GPU, pool("n1", 2), pool("n2", 1), *others, *pods], nodes=nodes)
+    assert [(each.found, each.none, each.unknown) for each in results] == [(0, 0, 1)] * len(results)
+
+
 def test_a_search_that_is_given_up_leaves_the_devices_to_others() -> None:
     devices = [device(f"x-{at}", "ab"[at % 2]) for at in range(30)]
     hard = user("out-a", ["n1/n1-0"], ask(count=16), constraints=_SAME_MODEL, priority=9)
@@ -69,14 +120,5 @@ def test_a_search_that_is_given_up_leaves_the_devices_to_others() -> None:
 
 
 def test_a_pool_is_not_full_because_claims_have_devices_that_it_has_no_more() -> None:
-    cluster = [GPU, N1, pool("n2", 1), *user("keeps", ["n2/old"], node="n2"), *user("out", ["n1/n1-0"])]
-    stock = Stock(whole=True)
-    stock.add([Manifest("here", number, each, NOWHERE) for number, each in enumerate(cluster)])
-    for value in list(stock.inventory.slices.values()):  # as `serve` keeps them
-        raw = {"raw_devices": json.dumps(value.raw_devices).encode(), "beside_devices": b"{}"}
-        stock.inventory.apply(value, structs.replace(value, **raw))
-    out = stock.inventory.pods["ns/out"]
-    seeker = Seeker.of(out, stock.inventory.claims_of(out))
-    freed = freed_claims([seeker], {"out"})
-    supply = Supply(stock.inventory, classes=stock.classes, nodes=None, freed=freed, taints=[(N1_ALL, TAINT)])
-    assert [each.found for each in placements(stock.inventory, [seeker], supply)] == [1]
+    cluster = [N1, pool("n2", 1), *user("keeps", ["n2/old"], node="n2"), *user("out", ["n1/n1-0"])]
+    assert _found(cluster, "out", nodes=None, as_text=True) == [(1, 0, 0)]
