@@ -160,8 +160,8 @@ def _shapes(seekers: Iterable[Seeker], supply: Supply) -> tuple[Shapes, list[Pod
         demands = tuple([claim.demand for claim in sought if claim.demand is not None])
         held = [each for each in seeker.claims if key_of(each.meta) not in supply.freed]
         kept = [result for each in held for result in each.allocation or ()]
-        nodes = {supply.node_of(result) for result in kept} - {""}
-        shape = PodShape(demands, seeker.node or next(iter(nodes), ""), seeker.priority)
+        nodes = {supply.node_of(result) for result in kept}
+        shape = PodShape(demands, seeker.node or next(filter(None, nodes), ""), seeker.priority)
         unknown = (
             "what claims ask for is not kept (serve --watch-patches keeps it)" if len(demands) < len(sought) else ""
         )
@@ -169,6 +169,8 @@ def _shapes(seekers: Iterable[Seeker], supply: Supply) -> tuple[Shapes, list[Pod
         outlives = any(claim.allocation and not claim.controller_uid for claim in sought)
         if not unknown and (outlives or (kept and not any(each.requests for each in demands))):
             unknown = "its claim outlives it, and may stay with its device"
+        if not shape.node and None in nodes:
+            unknown = unknown or "others keep a claim that it uses, and it is not known on which nodes that can be used"
         if unknown:
             results.append(PodPlacement(shape, (seeker,), 0, 0, unknown))
         else:
@@ -192,9 +194,12 @@ def _agreed(shape: PodShape, pods: Sequence[Seeker], results: Sequence[int | str
         return PodPlacement(shape, tuple(pods), 0, 0, next(each for each in results if isinstance(each, str)))
     least, most = min(numbers), max(numbers)
     why = "it depends on which pods come first" if least < most else ""
-    if most == len(pods):
+    asks = [ask for each in shape.requests for ask in each] if search.supply.unsure else []
+    every = any(ask.every for ask in asks)
+    if most == len(pods) and not every:
         return PodPlacement(shape, tuple(pods), least, 0, why)
-    if search.supply.unsure and len(shape.requests) > 1:
+    if every or (asks and len(shape.requests) > 1) or any(ask.count > 1 for ask in asks):
+        least = 0 if every else least
         return PodPlacement(shape, tuple(pods), least, 0, "it is not known which nodes have which devices")
     try:
         free = search.count_free(shape)

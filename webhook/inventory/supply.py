@@ -154,7 +154,9 @@ class Supply:
     def _places_by_name(self, named: AbstractSet[str]) -> Sequence[NodePlace]:
         if self._nodes is not None:
             return [NodePlace(each) for each in sorted(self._nodes if self._wide else named & self._nodes.keys())]
-        selectors = {_selector_of(device.offer) for each in self._wide for device in self.published(each).devices}
+        offers = [device.offer for each in self._wide for device in self.published(each).devices]
+        selectors = {_selector_of(each) for each in offers}
+        named = {*named, *[str(each.nodes["nodeName"]) for each in offers if each.nodes.get("nodeName")]}
         found = [NodePlace(node) for node in sorted(named)] + [NodePlace("", each) for each in sorted(selectors - {""})]
         return found or [NodePlace()]
 
@@ -163,14 +165,18 @@ class Supply:
             return reaches(offer.nodes, place.node, self._nodes.get(place.node, {}))
         if offer.nodes.get("nodeName") or offer.nodes.get("allNodes"):
             return reaches(offer.nodes, place.node, {})
-        if not place.selector:
-            self.unsure = True
-        return bool(place.selector) and _selector_of(offer) == place.selector
+        is_there = bool(place.selector) and _selector_of(offer) == place.selector
+        self.unsure |= not is_there
+        return is_there
 
-    def node_of(self, device: AllocationResult) -> str:
-        """Return the only node that can use a device; empty if others can, or that is not known."""
-        pool = self._inventory.pools.get((device.driver, device.pool))
-        return (pool.own[0].node_name or "") if pool is not None else ""
+    def node_of(self, device: AllocationResult) -> str | None:
+        """Return the only node that can use a device; empty if all can, None if it is not known which."""
+        identity = device.driver, device.pool
+        pool = self._inventory.pools.get(identity)
+        if pool is None or pool.own[0].node_name:
+            return None if pool is None else pool.own[0].node_name
+        offer = next((each.offer for each in self.published(identity).devices if each.id.device == device.device), None)
+        return None if offer is None or _selector_of(offer) else str(offer.nodes.get("nodeName") or "")
 
     # --- what there is ---------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from tests.unit.inventory.placing import (
     device,
     device_class,
     pool,
+    sharing,
     told,
     user,
 )
@@ -122,3 +123,67 @@ def test_a_search_that_is_given_up_leaves_the_devices_to_others() -> None:
 def test_a_pool_is_not_full_because_claims_have_devices_that_it_has_no_more() -> None:
     cluster = [N1, pool("n2", 1), *user("keeps", ["n2/old"], node="n2"), *user("out", ["n1/n1-0"])]
     assert _found(cluster, "out", nodes=None, as_text=True) == [(1, 0, 0)]
+
+
+# --- claims that others keep ------------------------------------------------------------------------
+
+ZONE_A: Final[Json] = {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        pytest.param([pool("net", [device("x")], nodeName="n1")], (0, 1, 0), id="of a pool of a node"),
+        pytest.param(
+            [pool("net", [device("x", nodeName="n1")], perDeviceNodeSelection=True)], (0, 1, 0), id="of a node"
+        ),
+        pytest.param([pool("net", [device("x")], allNodes=True)], (1, 0, 0), id="of all nodes"),
+        pytest.param(
+            [pool("net", [device("x", allNodes=True)], perDeviceNodeSelection=True)], (1, 0, 0), id="of all, by itself"
+        ),
+        pytest.param([pool("net", [device("x")], nodeSelector=ZONE_A)], (0, 0, 1), id="of some nodes"),
+        pytest.param(
+            [pool("net", [device("x", nodeSelector=ZONE_A)], perDeviceNodeSelection=True)], (0, 0, 1), id="of some too"
+        ),
+        pytest.param([pool("net", [device("y")], allNodes=True)], (0, 0, 1), id="that is gone"),
+        pytest.param([], (0, 0, 1), id="of a pool that is gone"),
+    ],
+)
+def test_a_claim_that_others_keep_holds_the_pod_on_the_nodes_of_its_device(
+    network: list[Json], said: tuple[int, int, int]
+) -> None:
+    pods = sharing([*user("stays", ["net/x"]), *user("out", ["n1/n1-0"], used=["stays"])])
+    assert _found([N1, pool("n2", 1), *network, *pods], "out") == [said]
+
+
+def test_a_daemon_comes_back_to_its_node_with_the_claim_that_others_keep() -> None:
+    pods = sharing([*user("stays", ["net/x"]), *user("out", ["n1/n1-0"], used=["stays"], owner="DaemonSet")])
+    assert _found([N1, pool("net", [device("x")], nodeSelector=ZONE_A), *pods], "out") == [(0, 1, 0)]
+
+
+# --- nodes that are not known -----------------------------------------------------------------------
+
+NOT_SURE: Final = "which nodes have which devices"
+RACK: Final = pool("rack", [device("a", nodeName="n3"), device("b", nodeName="n2")], perDeviceNodeSelection=True)
+SOME: Final = pool("net", 1, nodeSelector=ZONE_A)
+WITHOUT_NODES: Final = [
+    Row("a device that names a node without a pool", [N1, RACK, *user("out", ["n1/n1-0"])], (1, 0, 0)),
+    Row("two such devices of two nodes", [N1, RACK, *user("out", ["n1/n1-0"], ask(count=2))], (0, 1, 0), never=True),
+    Row("one device of a node or of others", [N1, pool("n2", 1), SOME, *user("out", ["n1/n1-0"])], (1, 0, 0)),
+    Row("two devices of a node or of others", [N1, pool("n2", 1), SOME, *user("out", ["n1/n1-0"], ask(count=2))],
+        (0, 0, 1), NOT_SURE),
+    Row("two of different others", [N1, SOME, pool("far", 1, nodeSelector={"nodeSelectorTerms": []}),
+        *user("out", ["n1/n1-0"], ask(count=2))], (0, 0, 1), NOT_SURE),
+    Row("two that a node has itself", [N1, pool("n2", 2), SOME, *user("out", ["n1/n1-0"], ask(count=2))], (1, 0, 0)),
+    Row("all of a node, perhaps with others", [N1, pool("n2", 1), SOME, *user("keeps", ["net/net-0"], node="n2"),
+        *user("out", ["n1/n1-0"], ask(allocationMode="All"))], (0, 0, 1), NOT_SURE),
+    Row("all of a node without others", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask(allocationMode="All"))],
+        (1, 0, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", WITHOUT_NODES, ids=lambda row: row.name)
+def test_where_nodes_are_not_known_a_pod_has_what_is_certainly_on_one_of_them(row: Row) -> None:
+    _judge(row, nodes=None)
