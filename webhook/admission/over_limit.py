@@ -477,12 +477,13 @@ def _places_of(
 ) -> tuple[PodPlacement, ...]:
     """Return where the evicted pods would go under these taints and all others, but for those of the rule `without`.
 
-    Nodes are not known here. Where pods are not followed, a pod has the claims that are hit, and no more. Raises
+    Nodes are not known here. Where pods are not followed, a pod has the claims that are reserved for it. Raises
     OutOfTime.
     """
     if len(impact.pods) > _PLACED_MOST:
         nameless = [Seeker("", "", ())] * len(impact.pods)
         return (PodPlacement.not_known(nameless, f"more than {_PLACED_MOST} pods are too many to place"),)
+    go_on = context.budget.lasting(_PLACING_SECONDS)
     assumed = [(DeviceNames.of(rule.selector, inventory.servers), rule.taint) for rule in context.assumed]
     seekers = list(_seekers(inventory, impact, partial(context.budget.check, "places")))
     try:
@@ -493,7 +494,7 @@ def _places_of(
             freed=freed_claims(seekers, impact.pods),
             taints=[*assumed, *taints],
             without=without,
-            go_on=context.budget.lasting(_PLACING_SECONDS),
+            go_on=go_on,
         )
     except NotKnownError as error:
         return (PodPlacement.not_known(seekers, str(error)),)
@@ -502,8 +503,8 @@ def _places_of(
 
 def _seekers(inventory: Inventory, impact: Impact, check: Check) -> Iterable[Seeker]:
     hit: dict[str, tuple[str, str, list[ResourceClaim]]] = {}
-    for key in in_steps(impact.claims, check):
-        claim = inventory.claims[key]
+    keys = impact.claims if inventory.pods else inventory.claims
+    for claim in map(inventory.claims.__getitem__, in_steps(keys, check)):
         for consumer in claim.reserved_for:
             if consumer.uid in impact.pods:
                 hit.setdefault(consumer.uid, (claim.meta.namespace, consumer.name, []))[2].append(claim)

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import shutil
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from webhook.admission.defaulting import edits_for
 from webhook.admission.lint import lint
 from webhook.admission.over_limit import LimitCheck
 from webhook.admission.review import AdmissionRequest
+from webhook.api.claims import ResourceClaim
 from webhook.api.field import FieldError, Finding, Path, Severity, not_supported
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource, parse_time
 from webhook.api.names import PATCH_ACCOUNT
@@ -278,9 +279,12 @@ class _Previews:
         """Add where the pods that are evicted would go; `rule` is the name of the one that is previewed."""
         pods = [each for each in preview.pods if each.outcome is PodOutcome.EVICTED]
         taints = [(names, taint.scheduling or taint.taint) for names, taint in preview.taints]
-        source, held = self._source, self._inventory.claims
+        source, reserved = self._source, defaultdict[str, list[ResourceClaim]](list)
+        for claim in self._inventory.claims.values() if any(each.pod is None for each in pods) else ():
+            for user in claim.reserved_for:
+                reserved[user.uid].append(claim)
         seekers = [
-            Seeker(each.namespace, each.name, tuple([held[key] for key in each.claims]))
+            Seeker(each.namespace, each.name, tuple(reserved[each.uid]))
             if each.pod is None
             else Seeker.of(each.pod, self._inventory.claims_of(each.pod))
             for each in pods
