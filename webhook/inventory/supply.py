@@ -85,6 +85,8 @@ class _Published(NamedTuple):
     counters: Mapping[tuple[str, str], Fraction]
     complete: bool
     """Whether all slices are there, and make sense together: the scheduler takes nothing of other pools."""
+    unfinished: bool
+    """Whether some are not there yet."""
 
 
 class Supply:
@@ -140,6 +142,8 @@ class Supply:
         self._matching: dict[tuple[Wish, PoolId], tuple[StockDevice, ...]] = {}
         self.unsure = False
         """Whether devices were left out because it is not known which nodes have them."""
+        self.unfinished: set[Wish] = set()
+        """What would match devices of pools that are being published."""
 
     # --- places ----------------------------------------------------------------------------------
 
@@ -209,7 +213,7 @@ class Supply:
                 devices[each.name] = StockDevice(address, each, self._taints_on(address, pool))
         drawn = {counter for device in devices.values() for counter, _ in device.offer.draws}
         valid = pool.complete and number == len(devices) and drawn <= counters.keys()
-        return _Published(tuple(devices.values()), counters, valid)
+        return _Published(tuple(devices.values()), counters, valid, not pool.complete)
 
     def _taints_on(self, device: DeviceId, pool: Pool) -> tuple[DeviceTaint, ...]:
         found = [taint for taint in pool.taints_of(device.device) if acts(taint.effect)]
@@ -264,7 +268,8 @@ class Supply:
         if not pool.complete:
             if ask.every:  # here and where a selector fails, the scheduler gives up the pod, not the node
                 raise NotKnownError(f"pool {identity[0]}/{identity[1]} is being published, or is not valid")
-            return
+            if not pool.unfinished:
+                return
         for device in pool.devices:
             self.look()
             offer = device.offer
@@ -276,6 +281,9 @@ class Supply:
             except EvaluationError as error:
                 raise NotKnownError(f"a selector fails on {device.id}: {error}") from None
             closed = device.is_closed_to(ask)
+            if pool.unfinished:
+                self.unfinished |= {ask} if matches and not closed else set()
+                continue
             if matches and not closed and self._evicts(device, ask):
                 raise NotKnownError(f"it may go to {device.id}, which evicts it again")
             if matches and (consumed(ask, device) is not None if ask.every else not closed):

@@ -187,3 +187,24 @@ WITHOUT_NODES: Final = [
 @pytest.mark.parametrize("row", WITHOUT_NODES, ids=lambda row: row.name)
 def test_where_nodes_are_not_known_a_pod_has_what_is_certainly_on_one_of_them(row: Row) -> None:
     _judge(row, nodes=None)
+
+
+# --- pools that are being published -----------------------------------------------------------------
+
+UNFINISHED: Final = pool("n2", 1, 0, 2)
+BEING_PUBLISHED: Final = [
+    Row("one that would have a device", [N1, UNFINISHED, *user("out", ["n1/n1-0"])], (0, 0, 1), "is being published"),
+    Row("beside a device for one of two", [pool("n1", 2), UNFINISHED, pool("n3", 1, nodeName="n2"), *user("out-a", [
+        "n1/n1-0"]), *user("out-b", ["n1/n1-1"])], (1, 0, 1), "is being published"),
+    Row("beside devices for all", [N1, UNFINISHED, pool("n3", 1, nodeName="n2"), *user("out", ["n1/n1-0"])],
+        (1, 0, 0)),
+    Row("one with other devices", [N1, UNFINISHED, *user("out", ["n1/n1-0"], ask("r", "gpu", "false"))], (0, 1, 0),
+        never=True),
+    Row("one whose devices are closed", [N1, pool("n2", [device("x", taints=_CLOSED)], 0, 2), *user("out", [
+        "n1/n1-0"])], (0, 1, 0), never=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", BEING_PUBLISHED, ids=lambda row: row.name)
+def test_a_pool_that_is_being_published_may_have_devices_later(row: Row) -> None:
+    _judge(row)
