@@ -117,6 +117,7 @@ def test_what_is_said_can_come_true(world: World) -> None:
 
 @given(worlds)
 def test_of_pods_that_are_alike_all_is_known(world: World) -> None:
+    assume(world.pods[0].number or not world.pods[0].bound)  # else the scheduler may give up such a pod
     ((found, _, unknown, numbers),) = _counts(world._replace(pods=(world.pods[0],) * len(world.pods)))
     assert (unknown, {found}) == (0, numbers)
 

@@ -24,6 +24,7 @@ from webhook.inventory.supply import Amount, NodePlace, NotKnownError, StockDevi
 
 _RESULTS_MOST: Final = 32
 """Devices of a claim (resource/v1.AllocationResultsMaxSize)."""
+_GIVEN_UP: Final = "and then the scheduler gives up the pod, not the node"
 _TRIES: Final = 2000
 """Devices that are tried at one place for one pod, before it is given up as not known."""
 _MOST_WORK: Final = 2_000
@@ -137,7 +138,9 @@ def _placements(inventory: Inventory, seekers: Sequence[Seeker], supply: Supply)
         return tuple(results)
     names = {(each.namespace, each.name) for each in seekers}
     waiting = [each for each in _waiting(inventory, supply.look) if (each.namespace, each.name) not in names]
-    rivals = _shapes(waiting, supply)[0]
+    rivals, others = _shapes(waiting, supply)
+    for each in (*results, *others):
+        rivals.setdefault(each.shape, []).extend(each.pods)  # they may come back, too
     work = len(shapes) * len(inventory.pools) + len(seekers)
     more = min(_ROUNDS * len(shapes), _MOST_WORK // work)
     searches = [_Search(supply) for _ in range(_BY_PRIORITY + more)]
@@ -310,6 +313,8 @@ class _Search:
         wants = [_Want(at, demand, asks) for at, demand in enumerate(shape.demands) for asks in demand.requests]
         mark, served = len(self._trail), False
         try:
+            for ask in [ask for want in wants for ask in want.asks if ask.every]:
+                self.supply.candidates(ask, place)  # alternatives after the one that fits are looked at, too
             served = self._serve(wants, place)
         except RecursionError:
             raise NotKnownError("it asks for too many devices") from None
@@ -326,6 +331,8 @@ class _Search:
             devices = self.supply.candidates(ask, place, even_full=self._empty)
             number = len(devices) if ask.every else ask.count
             has = self._state.get(claim, 0) + number
+            if ask.every and has > _RESULTS_MOST:
+                raise NotKnownError(f"all devices of a node may be more than {_RESULTS_MOST}, {_GIVEN_UP}")
             if not 0 < number <= len(devices) or has > _RESULTS_MOST:
                 continue
             self._set(claim, has)
@@ -400,6 +407,8 @@ class _Search:
             key = ("bound", self._pod, want.claim, at)
             value, known = device.attribute(constraint.attribute), self._state.get(key, ())
             if value is None or (known and (value in known) is constraint.distinct):
+                if ask.every:
+                    raise NotKnownError(f"a constraint does not hold for all devices of a node, {_GIVEN_UP}")
                 return False
             self._set(key, (*known, value))
         return True

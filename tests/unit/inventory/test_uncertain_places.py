@@ -208,3 +208,49 @@ BEING_PUBLISHED: Final = [
 @pytest.mark.parametrize("row", BEING_PUBLISHED, ids=lambda row: row.name)
 def test_a_pool_that_is_being_published_may_have_devices_later(row: Row) -> None:
     _judge(row)
+
+
+# --- pods of which nothing is known -----------------------------------------------------------------
+
+DEPENDS: Final = "which pods come first"
+TWO: Final = pool("n1", 2)
+STAYS: Final = user("out-a", ["n1/n1-0"], generated=False)
+DERIVED: Final = user("waits", (), ask(derivedAttributes=[{"name": "x"}]), node="")
+BESIDE_UNKNOWN: Final = [
+    Row("one that is evicted, too", [TWO, pool("n2", 1), *STAYS, *user("out-b", ["n1/n1-1"])], (0, 0, 2), DEPENDS),
+    Row("one that waits", [N1, pool("n2", 1), *DERIVED, *user("out", ["n1/n1-0"])], (0, 0, 1), DEPENDS),
+    Row("a place for both", [TWO, pool("n2", 2), *STAYS, *user("out-b", ["n1/n1-1"])], (1, 0, 1), "outlives"),
+    Row("a place for neither", [TWO, *STAYS, *user("out-b", ["n1/n1-1"])], (0, 1, 1), "outlives", never=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", BESIDE_UNKNOWN, ids=lambda row: row.name)
+def test_a_pod_of_which_nothing_is_known_may_take_the_place_of_another(row: Row) -> None:
+    _judge(row)
+
+
+# --- all devices of a node --------------------------------------------------------------------------
+
+
+def _all(*alternatives: Json, **more: Any) -> list[Json]:
+    return user("out", ["n1/n1-0"], _choice(*alternatives) if alternatives else ask(**EVERY), **more)
+
+
+EVERY: Final[Json] = {"allocationMode": "All"}
+MIXED: Final = pool("n2", [device("x"), device("y", "b")])
+OF_N3: Final = pool("n3", 2, nodeName="n3")
+REFUSED: Final = [
+    Row("a constraint that one node breaks", [N1, MIXED, OF_N3, *_all(constraints=_SAME_MODEL)], (0, 0, 1),
+        "constraint"),
+    Row("33 devices on one node", [N1, pool("n2", 33), OF_N3, *_all()], (0, 0, 1), "more than 32"),
+    Row("a later alternative beside a pool that is not valid", [N1, pool("n2", 1), pool("bad", 1, 0, 2, nodeName="n2"),
+        pool("bad", 1, 1, 2, nodeName="n2"), OF_N3, *_all({}, EVERY)], (0, 0, 1), "is not valid"),
+    Row("a constraint that all nodes keep", [N1, pool("n2", 2), OF_N3, *_all(constraints=_SAME_MODEL)], (1, 0, 0)),
+    Row("a later alternative", [N1, pool("n2", 1), *_all({}, EVERY)], (1, 0, 0)),
+    Row("a constraint of one device", [N1, MIXED, *user("out", ["n1/n1-0"], constraints=_SAME_MODEL)], (1, 0, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
+def test_where_all_devices_of_a_node_end_the_attempt_for_a_pod_nothing_is_known_of_it(row: Row) -> None:
+    _judge(row, nodes={name: {} for name in ("n1", "n2", "n3")})
