@@ -196,7 +196,7 @@ class Supply:
     def _read(self, identity: PoolId, pool: Pool) -> _Published:
         devices: dict[str, StockDevice] = {}
         counters: dict[tuple[str, str], Fraction] = {}
-        number = 0
+        number, sets = 0, list[str]()
         for value in pool.newest:
             if value.raw_devices is None and value.devices:
                 raise NotKnownError("slices are kept without attributes (serve --watch-patches keeps them)")
@@ -207,12 +207,14 @@ class Supply:
             spec = {**beside, "nodeName": value.node_name, "devices": raw}
             offers, shared = decode_offers(Reader(spec, []))
             counters |= shared
+            sets += {name for name, _ in shared}
             number += len(offers)
             for each in offers:
                 address = DeviceId(*identity, each.name)
                 devices[each.name] = StockDevice(address, each, self._taints_on(address, pool))
         drawn = {counter for device in devices.values() for counter, _ in device.offer.draws}
-        valid = pool.complete and number == len(devices) and drawn <= counters.keys()
+        once = number == len(devices) and len(sets) == len({*sets})
+        valid = pool.complete and once and drawn <= counters.keys()
         return _Published(tuple(devices.values()), counters, valid, not pool.complete)
 
     def _taints_on(self, device: DeviceId, pool: Pool) -> tuple[DeviceTaint, ...]:

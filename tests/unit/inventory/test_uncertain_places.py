@@ -254,3 +254,13 @@ REFUSED: Final = [
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
 def test_where_all_devices_of_a_node_end_the_attempt_for_a_pod_nothing_is_known_of_it(row: Row) -> None:
     _judge(row, nodes={name: {} for name in ("n1", "n2", "n3")})
+
+
+def test_a_pool_with_a_counter_set_in_two_slices_is_not_valid() -> None:
+    counters = {"sharedCounters": [{"name": "card", "counters": {"memory": {"value": "4"}}}]}
+    draws = [{"counterSet": "card", "counters": {"memory": {"value": "1"}}}]
+    for copies, said in ((1, (1, 0, 0)), (2, (0, 1, 0))):
+        count = copies + 1
+        slices = [pool("n2", [], number, count, **counters) for number in range(copies)]
+        slices.append(pool("n2", [device("x", consumesCounters=draws)], copies, count))
+        _judge(Row("", [N1, *slices, *user("out", ["n1/n1-0"])], said, never=copies > 1))
