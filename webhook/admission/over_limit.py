@@ -503,10 +503,13 @@ def _places_of(
 
 def _seekers(inventory: Inventory, impact: Impact, check: Check) -> Iterable[Seeker]:
     hit: dict[str, tuple[str, str, list[ResourceClaim]]] = {}
-    keys = impact.claims if inventory.pods else inventory.claims
-    for claim in map(inventory.claims.__getitem__, in_steps(keys, check)):
+    uids = impact.pods
+    claims: Iterable[ResourceClaim] = inventory.claims.values()
+    if inventory.pods:
+        claims = map(inventory.claims.__getitem__, impact.claims)
+    for claim in in_steps(claims, check):
         for consumer in claim.reserved_for:
-            if consumer.uid in impact.pods:
+            if consumer.uid in uids:
                 hit.setdefault(consumer.uid, (claim.meta.namespace, consumer.name, []))[2].append(claim)
     for uid, (namespace, name, claims) in hit.items():
         pod = inventory.pods.get(f"{namespace}/{name}")
