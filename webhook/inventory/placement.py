@@ -122,7 +122,7 @@ def placements(inventory: Inventory, seekers: Iterable[Seeker], supply: Supply) 
     """Return what becomes of pods, shape by shape; those with most pods that find none come first.
 
     Claims that others keep using stay where they are, so they are not looked for. Pods that wait already may come
-    first or last.
+    first or last, and those of which nothing is known also never.
     """
     seekers = sorted(seekers, key=lambda each: (-each.priority, each.namespace, each.name))
     try:
@@ -139,12 +139,14 @@ def _placements(inventory: Inventory, seekers: Sequence[Seeker], supply: Supply)
     names = {(each.namespace, each.name) for each in seekers}
     waiting = [each for each in _waiting(inventory, supply.look) if (each.namespace, each.name) not in names]
     rivals, others = _shapes(waiting, supply)
+    perhaps = {shape: [*pods] for shape, pods in rivals.items()}
     for each in (*results, *others):
-        rivals.setdefault(each.shape, []).extend(each.pods)  # they may come back, too
+        perhaps.setdefault(each.shape, []).extend(each.pods)
     work = len(shapes) * len(inventory.pools) + len(seekers)
     more = min(_ROUNDS * len(shapes), _MOST_WORK // work)
     searches = [_Search(supply) for _ in range(_BY_PRIORITY + more)]
-    found = [search.run(shapes, rivals, order) for order, search in enumerate(searches)]
+    half = _ROUNDS // 2 * len(shapes)
+    found = [search.run(shapes, rivals if at // half % 2 else perhaps, at) for at, search in enumerate(searches)]
     for shape, pods in shapes.items():
         supply.look()
         results.append(_agreed(shape, pods, [each[shape] for each in found], searches[0]))

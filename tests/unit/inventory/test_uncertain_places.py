@@ -32,6 +32,7 @@ from webhook.inventory.targets import DeviceNames
 
 GPU: Final = device_class()
 N1: Final = pool("n1", 1)
+EVERY: Final[Json] = {"allocationMode": "All"}
 N1_ALL: Final = DeviceNames(DRIVER, TAINTED, None)
 _CLOSED: Final[list[Json]] = [{"key": "k", "effect": "NoSchedule"}]
 _SAME_MODEL: Final[list[Json]] = [{"matchAttribute": f"{DRIVER}/model"}]
@@ -40,6 +41,10 @@ _SAME_MODEL: Final[list[Json]] = [{"matchAttribute": f"{DRIVER}/model"}]
 def _choice(*alternatives: Json) -> Json:
     entries = [{"name": f"s{at}", "deviceClassName": "gpu", **each} for at, each in enumerate(alternatives)]
     return {"name": "r", "firstAvailable": entries}
+
+
+def _model(model: str) -> str:
+    return f'device.attributes["{DRIVER}"].model == "{model}"'
 
 
 class Row(NamedTuple):
@@ -178,8 +183,8 @@ WITHOUT_NODES: Final = [
         *user("out", ["n1/n1-0"], ask(count=2))], (0, 0, 1), NOT_SURE),
     Row("two that a node has itself", [N1, pool("n2", 2), SOME, *user("out", ["n1/n1-0"], ask(count=2))], (1, 0, 0)),
     Row("all of a node, perhaps with others", [N1, pool("n2", 1), SOME, *user("keeps", ["net/net-0"], node="n2"),
-        *user("out", ["n1/n1-0"], ask(allocationMode="All"))], (0, 0, 1), NOT_SURE),
-    Row("all of a node without others", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask(allocationMode="All"))],
+        *user("out", ["n1/n1-0"], ask(**EVERY))], (0, 0, 1), NOT_SURE),
+    Row("all of a node without others", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask(**EVERY))],
         (1, 0, 0)),
 ]  # fmt: skip
 
@@ -212,6 +217,7 @@ def test_a_pool_that_is_being_published_may_have_devices_later(row: Row) -> None
 
 # --- pods of which nothing is known -----------------------------------------------------------------
 
+MIXED: Final = pool("n2", [device("x"), device("y", "b")])
 DEPENDS: Final = "which pods come first"
 TWO: Final = pool("n1", 2)
 STAYS: Final = user("out-a", ["n1/n1-0"], generated=False)
@@ -220,6 +226,9 @@ BESIDE_UNKNOWN: Final = [
     Row("one that is evicted, too", [TWO, pool("n2", 1), *STAYS, *user("out-b", ["n1/n1-1"])], (0, 0, 2), DEPENDS),
     Row("one that waits", [N1, pool("n2", 1), *DERIVED, *user("out", ["n1/n1-0"])], (0, 0, 1), DEPENDS),
     Row("a place for both", [TWO, pool("n2", 2), *STAYS, *user("out-b", ["n1/n1-1"])], (1, 0, 1), "outlives"),
+    Row("one that stands in the way of what is in the way of another", [pool("n1", 3), MIXED, *user("out-1", [
+        "n1/n1-0"], ask(**EVERY)), *user("out-0", ["n1/n1-1"], ask("r", "gpu", _model("b"))), *user("out-2", [
+        "n1/n1-2"], ask("r", "gpu", _model("a")), generated=False)], (0, 0, 3), DEPENDS),
     Row("a place for neither", [TWO, *STAYS, *user("out-b", ["n1/n1-1"])], (0, 1, 1), "outlives", never=True),
 ]  # fmt: skip
 
@@ -236,8 +245,6 @@ def _all(*alternatives: Json, **more: Any) -> list[Json]:
     return user("out", ["n1/n1-0"], _choice(*alternatives) if alternatives else ask(**EVERY), **more)
 
 
-EVERY: Final[Json] = {"allocationMode": "All"}
-MIXED: Final = pool("n2", [device("x"), device("y", "b")])
 OF_N3: Final = pool("n3", 2, nodeName="n3")
 REFUSED: Final = [
     Row("a constraint that one node breaks", [N1, MIXED, OF_N3, *_all(constraints=_SAME_MODEL)], (0, 0, 1),
