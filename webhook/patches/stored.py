@@ -171,13 +171,14 @@ def writes_for(
     In that order: where other selectors cover the same devices, no device is without its taint in between. The time of
     a taint stays as long as the taint does. `stored` are all rules by name, `owned` those written for the owner.
 
-    A rule that is being deleted, of whatever author, may keep its name for ever: then the next name is used.
+    A rule that is being deleted, of whatever author, may keep its name for ever: then the next name is used. So it is
+    where an owner of the other kind and the same name has the rule: each would take it from the other without end.
     """
     times = _times(owned)
     applies: list[RuleApply] = []
     names: set[str] = set()
     for each in desired:
-        name, taint = _free_name(each.name, stored), each.taint
+        name, taint = _free_name(each.name, owner, stored), each.taint
         names.add(name)
         added = taint.time_added or times.get((taint.key, taint.value, taint.effect)) or now.replace(microsecond=0)
         wanted = RuleApply(
@@ -195,9 +196,14 @@ def writes_for(
     return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))
 
 
-def _free_name(first: str, stored: Mapping[str, StoredRule]) -> str:
+def _free_name(first: str, owner: RuleOwner, stored: Mapping[str, StoredRule]) -> str:
     names = (numbered(first, number) for number in count(1))
-    return next(name for name in names if name not in stored or not stored[name].rule.deleting)
+    found = ((name, stored.get(name)) for name in names)
+    return next(
+        name
+        for name, rule in found
+        if rule is None or not (rule.rule.deleting or (rule.owner_uids and owner.label not in rule.labels))
+    )
 
 
 def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
