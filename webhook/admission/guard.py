@@ -30,6 +30,7 @@ from webhook.admission.over_limit import (
     breaks_glass,
     done_for,
     is_backdated,
+    is_backdated_patch,
     selectors_beside,
     usual_rates,
 )
@@ -109,6 +110,8 @@ class GuardedChange(NamedTuple):
     """Why it is not known; empty if it is."""
     of_filter: bool = False
     """Whether that is because of the filter, or of other patches' filters."""
+    backdated: bool = True
+    """Whether a time of a patch that is past may be one for pods that it hits only now."""
 
 
 def change_of_rule(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> GuardedChange:
@@ -172,7 +175,8 @@ def change_of_patch(
         added = added_rules(new, most, most_before, pools, rates)
         if most is not reach:  # what it begins to do may have been counted long ago, while others hid it
             added += added_rules(new, reach, before, pools, rates)
-    return GuardedChange(added, tuple(_that_come(reach, before)), tuple(_remarks(new, reach, most, inventory)))
+    remarks, past = tuple(_remarks(new, reach, most, inventory)), is_backdated_patch(new, old, context.now)
+    return GuardedChange(added, tuple(_that_come(reach, before)), remarks, backdated=past)
 
 
 def _with_times(old: ResourceSlicePatch, new: ResourceSlicePatch, now: datetime) -> ResourceSlicePatch:
@@ -259,12 +263,13 @@ def guard_patch(
     if context.policy.mode is PolicyMode.OFF and not text.is_new:
         return SILENT
     twice = context.policy.impact.two_step and patch_skips_a_step(new, old)
-    guarding, change = _Guarding(_PATCH, text, old, request, context, skips_a_step=twice), GuardedChange()
-    findings = list(guarding.two_steps())
+    change = GuardedChange()
     if context.sight is not None:
         context.budget.check("impact")
         change = change_of_patch(new, old, context.sight.inventory, context, whole=text.is_new)
-    return guarding.result(change, findings)
+        text = CarriedText(new, old, request, context, backdated=change.backdated)
+    guarding = _Guarding(_PATCH, text, old, request, context, skips_a_step=twice)
+    return guarding.result(change, list(guarding.two_steps()))
 
 
 class _Wording(NamedTuple):
@@ -325,7 +330,7 @@ class _Guarding:
             if sight is not None and self._text.is_new and not change.unknown:
                 self._hit = NOTHING._replace(done=done_for(self._old, context))
             return self._answer(findings, annotations)
-        check = LimitCheck(change.judged, self._old, self._request, context)
+        check = LimitCheck(change.judged, self._old, self._request, context, backdated=change.backdated)
         if change.unknown or sight.inventory is None:
             findings += self._unknown(check, change)
             annotations["impact"] = f"unknown: {change.unknown}"

@@ -38,10 +38,11 @@ from webhook.inventory.hardware import selectors_in_scope, siblings_of_rule
 from webhook.inventory.impact import Impact, Taint, impact_of, joint_impact, with_companions, with_gangs
 from webhook.inventory.placement import PodPlacement, Seeker, freed_claims, placements
 from webhook.inventory.pools import Check, Evictor, in_steps
-from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
+from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide, narrower
 from webhook.inventory.state import Inventory
 from webhook.inventory.supply import NotKnownError, Supply
 from webhook.inventory.targets import DeviceNames
+from webhook.patches.patch_reach import nominal_rules
 from webhook.policy.limits import limits_for, protected_among, resolve_limit
 from webhook.policy.match import Requester
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Share, Softening
@@ -87,6 +88,14 @@ def is_backdated(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetim
     """Tell whether a grace period may be over before anyone can react: timeAdded is past for newly hit pods."""
     added = new.taint.time_added
     return added is not None and added < now - CLOCK_SKEW and begins_to_evict(new, old)
+
+
+def is_backdated_patch(new: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> bool:
+    """Tell the same of any taint of a patch; a stored one hits no pod newly unless more devices may be selected."""
+    were: list[DeviceTaintRule | None] = [None]
+    if old is not None and new.priority <= old.priority and narrower(new.selector, old.selector):
+        were += [structs.replace(each, selector=new.selector) for each in nominal_rules(old)]
+    return any(all(is_backdated(each, was, now) for was in were) for each in nominal_rules(new))
 
 
 def selectors_beside(
@@ -264,7 +273,7 @@ class LimitCheck:
     """What a rule or patch does that it did not do before, as one impact, measured by the limits of its requester.
 
     `rules` say what that is: the rule itself, or those that say what a patch adds. If none acts, they are judged as if
-    they evicted. `old` is the rule or patch as it was, None if it is created.
+    they evicted. `old` is the rule or patch as it was, None if it is created; `backdated` as in `GuardedChange`.
     """
 
     def __init__(
@@ -273,6 +282,8 @@ class LimitCheck:
         old: DeviceTaintRule | ResourceSlicePatch | None,
         request: AdmissionRequest,
         context: AdmissionContext,
+        *,
+        backdated: bool = True,
     ) -> None:
         self._rules = rules
         self._old = old
@@ -287,7 +298,8 @@ class LimitCheck:
             by_taint.setdefault((rule.taint.key, rule.taint.effect), []).append(rule)
         beside = self._names if len(by_taint) > 1 else ()
         was = old if isinstance(old, DeviceTaintRule) else None
-        self.parts = tuple([TaintCheck(each, beside, was, request, context) for each in by_taint.values()])
+        parts = [(each, was if backdated else each[0]) for each in by_taint.values()]
+        self.parts = tuple([TaintCheck(each, beside, before, request, context) for each, before in parts])
 
     @property
     def leading(self) -> DeviceTaintRule:

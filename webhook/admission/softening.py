@@ -20,7 +20,14 @@ from webhook.admission.decision import Assumed
 from webhook.admission.defaulting import BACKDATED, Edit, edits_for, rule_time
 from webhook.admission.guard import PATCH_TAINTS, GuardedChange, change_of_patch, change_of_rule
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import LimitCheck, TaintCheck, breaks_glass, is_backdated, usual_rates
+from webhook.admission.over_limit import (
+    LimitCheck,
+    TaintCheck,
+    breaks_glass,
+    is_backdated,
+    is_backdated_patch,
+    usual_rates,
+)
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import JSON, Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time
@@ -247,15 +254,17 @@ def softening_of_patch(
         return UNTOUCHED
     context.budget.check("impact")
     change = change_of_patch(new, old, sight.inventory, context)
-    check = LimitCheck(change.judged, old, request, context)
+    check = LimitCheck(change.judged, old, request, context, backdated=change.backdated)
     parts = [part for part in check.parts if part.limits.softens and part.is_literal]
     fresh = old is None or literal.isdisjoint(old.softened_keys)
-    confirmed = text if fresh else None
+    confirmed = CarriedText(new, old, request, context, backdated=change.backdated) if fresh else None
     found = _verdict(check, parts, change, confirmed, context, siblings=True) if parts else _Verdict()
     if not found.chosen:
         return SofteningResult(left=found.left)
-    # It does more than before, so graces begin again, as they do for a rule: stored times may be long past.
-    soft = _soft_patch(new, None, [part.rule.taint.key for part in found.chosen], context.now)
+    keys = [part.rule.taint.key for part in found.chosen]
+    soft = _soft_patch(new, old, keys, context.now)
+    if is_backdated_patch(soft, old, context.now):
+        soft = _soft_patch(new, None, keys, context.now)
     return _result_of_patch(new, old, soft, found.why, context)._replace(impact=found.figures)
 
 

@@ -1,0 +1,87 @@
+"""The times of the taints of a stored patch: whether an update hits pods whose grace periods may be over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from tests.builders import DRIVER, KEY, NOW, NOW_TEXT
+from tests.tables import table
+from tests.unit.admission.guarding import allowing, over, text_in
+from tests.unit.admission.patch_guarding import FIRST, ask_patch, cel, evicting, patching, send_patch, taints_of
+from tests.unit.admission.softened import OPERATOR, softening
+from webhook.api.meta import format_time
+from webhook.policy.model import Softening
+
+YESTERDAY: Final = format_time(NOW - timedelta(days=1))
+BEFORE: Final = format_time(NOW - timedelta(days=2))
+DRIVERS: Final = {"driver": DRIVER}
+NODE: Final = {"driver": DRIVER, "pool": "node-0"}
+MANY: Final = allowing(pods=100)
+
+
+def old_patch(filter_: Any = NODE, rate: int = 5, *, text: str | None = None, priority: int = 0, **taint: Any) -> Any:
+    given = {"time_added": YESTERDAY, "evictionsPerSecond": rate, **taint}
+    return patching(filter_, evicting(**given), text=text, priority=priority)
+
+
+@table(
+    "new, backdated",
+    {
+        "a higher rate": (old_patch(rate=50), False),
+        "a higher rate for fewer devices": (old_patch({**NODE, "device": "gpu-0"}, 50), False),
+        "more devices": (old_patch(DRIVERS), True),
+        "a higher rate and priority": (old_patch(rate=50, priority=1), True),
+        "a higher rate and another value": (old_patch(rate=50, value="b"), True),
+        "an earlier time": (old_patch(time_added=BEFORE), True),
+    },
+)
+def test_past_time_counts_only_for_pods_that_an_update_newly_hits(new: Any, *, backdated: bool) -> None:
+    decision = ask_patch(new, old_patch(), impact=MANY)
+    assert (over(decision), decision.allowed) == ((["backdated"], False) if backdated else ([], True))
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_past_time_counts_where_the_patch_had_no_rules(*, written: bool) -> None:
+    """It needed more than it may have: an update may be the first that hits anything."""
+    first = cel(FIRST, **DRIVERS)
+    decision = ask_patch(old_patch(first, 50), old_patch(first), written=written, impact=MANY)
+    assert over(decision) == ([] if written else ["backdated"])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_text_of_creation_holds_for_an_update_that_newly_hits_nothing(*, before: bool) -> None:
+    few = allowing(pods=3)
+    text = text_in(ask_patch(patching(DRIVERS), impact=few))
+    old, new = old_patch(DRIVERS, text=text if before else None), old_patch(DRIVERS, 50, text=text)
+    assert ask_patch(new, old, impact=few).allowed
+    assert not ask_patch(old_patch(DRIVERS, 50, text=text, priority=1), old, impact=few).allowed
+
+
+def test_confirmed_patch_is_not_softened_for_an_update_that_newly_hits_nothing() -> None:
+    text = text_in(ask_patch(patching(DRIVERS), impact=allowing(pods=3)))
+    old, new = (old_patch(DRIVERS, rate, text=text) for rate in (5, 50))
+    mutated, judged, _ = send_patch(new, old, user=OPERATOR, impact=softening())
+    assert (mutated.patch, judged.allowed) == ((), True)
+
+
+@table(
+    "new, when, time",
+    {
+        "the same": (patching(NODE), Softening.OVER, YESTERDAY),
+        "more devices": (patching(DRIVERS), Softening.OVER, NOW_TEXT),
+        "more devices, always": (patching(DRIVERS), Softening.ALWAYS, NOW_TEXT),
+        "a higher priority": (patching(NODE, priority=3), Softening.ALWAYS, NOW_TEXT),
+        "a higher rate": (patching(NODE, evicting(evictionsPerSecond=100)), Softening.ALWAYS, YESTERDAY),
+    },
+)
+def test_softened_patch_that_may_hit_more_gets_the_present_time(new: Any, when: Softening, time: str) -> None:
+    old = patching(NODE, evicting(effect="NoSchedule", time_added=YESTERDAY), softened=KEY)
+    for taint in new["spec"]["devices"]["taints"]:
+        taint.pop("timeAdded", None)
+    impact = softening(when, pods=3 if when is Softening.OVER else 100)
+    _, judged, stored = send_patch(new, old, user=OPERATOR, impact=impact)
+    assert taints_of(stored) == [(KEY, "NoSchedule", time)]
+    assert judged.allowed
