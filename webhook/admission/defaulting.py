@@ -99,10 +99,12 @@ def _missing_time_edits(
 
 def _patch_edits(new: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> Iterator[Edit]:
     """Yield a patch's times; the first revision of KEP-5055 has a default for NoExecute only (P-21)."""
+    stored, taints = old.taints if old else (), ("spec", "devices", "taints")
     timed = [not new.first_revision or taint.effect == NO_EXECUTE for taint in new.taints]
-    for at, time in _missing_time_edits(("spec", "devices", "taints"), new.taints, old.taints if old else (), now):
+    for at, time in _missing_time_edits(taints, new.taints, stored, now):
         if timed[int(at[-2])]:  # the position of the taint
             yield at, time
+    yield from _bumped_time_edits(taints, new.taints, stored, now)
 
 
 def _slice_edits(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> Iterator[Edit]:
@@ -135,7 +137,7 @@ def _beside_edits(new: ResourceSlice, old: ResourceSlice | None, now: datetime) 
 def _bumped_time_edits(
     at: Pointer, taints: Sequence[DeviceTaint], stored: Sequence[DeviceTaint], now: datetime
 ) -> Iterator[Edit]:
-    """Yield D-4 for slices, which no API server does, where the entry is the only one with that key and value."""
+    """Yield D-4 for lists, which no API server does, where the entry is the only one with that key and value."""
     known: dict[tuple[str, str], DeviceTaint | None] = {}
     for entry in stored:
         name = entry.key, entry.value

@@ -92,8 +92,9 @@ def test_all_are_softened_where_the_entry_says_always() -> None:
 def test_stored_text_that_holds_keeps_a_patch_as_it_is_where_all_are_softened() -> None:
     text = text_in(ask_patch(patching({"pool": "node-0"}), impact=allowing(pods=0)))
     new, old = (patching({"pool": "node-0"}, make_taint(effect=effect), text=text) for effect in ("NoExecute", "None"))
-    mutated, judged, _ = sent(new, old, impact=ALWAYS)
-    assert (mutated.patch, judged.allowed) == ((), True)
+    mutated, judged, stored = sent(new, old, impact=ALWAYS)
+    assert (mutated.softened, judged.allowed) == (False, True)
+    assert taints_of(stored) == [(KEY, "NoExecute", NOW_TEXT)]  # D-4
 
 
 @pytest.mark.parametrize(("when", "limit"), [(Softening.ALWAYS, 9), (Softening.OVER, 2)])

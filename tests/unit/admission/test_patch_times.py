@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW, NOW_TEXT
 from tests.tables import table
@@ -85,3 +86,27 @@ def test_softened_patch_that_may_hit_more_gets_the_present_time(new: Any, when: 
     _, judged, stored = send_patch(new, old, user=OPERATOR, impact=impact)
     assert taints_of(stored) == [(KEY, "NoSchedule", time)]
     assert judged.allowed
+
+
+@table(
+    "stored, new, times",
+    {
+        "another effect": ([{"effect": "None"}], [{}], [NOW_TEXT]),
+        "less": ([{}], [{"effect": "NoSchedule"}], [NOW_TEXT]),
+        "and another time": ([{"effect": "None"}], [{"time_added": BEFORE}], [BEFORE]),
+        "and another value": ([{"effect": "None"}], [{"value": "b"}], [YESTERDAY]),
+        "the same": ([{}], [{"evictionsPerSecond": 50}], [YESTERDAY]),
+        "one of two": ([{"effect": "None"}, {"key": "b/c"}], [{}, {"key": "b/c"}], [NOW_TEXT, YESTERDAY]),
+        "one that had both effects": ([{"effect": "None"}, {}], [{}], [YESTERDAY]),
+    },
+)
+def test_taint_whose_effect_alone_changed_gets_the_time_of_the_change(stored: Any, new: Any, times: list[str]) -> None:
+    """D-4, which no API server does for patches."""
+    old, patch = (patching(NODE, *[evicting(**{"time_added": YESTERDAY, **each}) for each in some])
+                  for some in (stored, new))  # fmt: skip
+    assert [each[2] for each in taints_of(send_patch(patch, old, impact=MANY)[2])] == times
+
+
+def test_two_steps_may_be_taken_by_changing_the_effect_alone() -> None:
+    old, new = (patching(NODE, evicting(effect=effect, time_added=YESTERDAY)) for effect in ("None", "NoExecute"))
+    assert send_patch(new, old, impact=structs.replace(MANY, two_step=True))[1].allowed
