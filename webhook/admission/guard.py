@@ -146,7 +146,7 @@ def change_of_patch(
     """
     rates = usual_rates(context)
     if old is not None:
-        old = _with_times(old, new, context.now)
+        old = with_times(old, new, context.now)
     no_more = not whole and old is not None and does_no_more(new, old, rates)
     if old is not None and no_more and does_no_more(old, new, rates):
         return GuardedChange()
@@ -179,7 +179,7 @@ def change_of_patch(
     return GuardedChange(added, tuple(_that_come(reach, before)), remarks, backdated=past)
 
 
-def _with_times(old: ResourceSlicePatch, new: ResourceSlicePatch, now: datetime) -> ResourceSlicePatch:
+def with_times(old: ResourceSlicePatch, new: ResourceSlicePatch, now: datetime) -> ResourceSlicePatch:
     """Return the stored patch with the times that an update gives it now where it has none: its rules are older."""
     identity = attrgetter("key", "value", "effect")
     recent = [each for each in new.taints if each.time_added is not None and each.time_added >= now - CLOCK_SKEW]

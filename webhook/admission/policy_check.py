@@ -309,7 +309,7 @@ def _of_taints(new: Any, old: Any, request: AdmissionRequest, context: Admission
     if context.policy.mode is PolicyMode.OFF:
         return Explanation(who, ("the policy's mode is off: no rule is asked",))
     walks = []
-    for path, place, taint, meta in taints_set_by(new, old, judge):
+    for path, place, taint, meta in taints_set_by(new, old, judge, context.now):
         context.budget.check("policy")
         variables = partial(taint_variables, requester, place, taint, meta)
         found = considered(judge, TaintQuestion(requester, place, taint), context.now, variables)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from webhook.admission.claim_view import REQUESTED_BY, ClaimView, requester_variable
 from webhook.admission.context import AdmissionContext
 from webhook.admission.excess import LIST_MAX, OBJECT_MAX, Excess
+from webhook.admission.guard import with_times
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import JSON, Finding, Path, Severity, forbidden
 from webhook.api.meta import ObjectMeta, format_time
@@ -263,7 +264,7 @@ def taint_rulings(
 ) -> Iterator[Ruling]:
     """Rule on every taint that is new."""
     requester = Requester(request.username, request.groups)
-    for path, place, taint, meta in taints_set_by(new, old, judge):
+    for path, place, taint, meta in taints_set_by(new, old, judge, context.now):
         context.budget.check("policy")
         check = partial(context.budget.check, "policy")
         variables = Once(partial(taint_variables, requester, place, taint, meta), context.budget.check)
@@ -278,7 +279,9 @@ def taint_text(place: Placement, taint: DeviceTaint) -> str:
     return f"{text} with {EVICT}" if place.evict else text
 
 
-def taints_set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Placement, DeviceTaint, ObjectMeta]]:
+def taints_set_by(
+    new: Any, old: Any, judge: Judge, now: datetime
+) -> Iterator[tuple[Path, Placement, DeviceTaint, ObjectMeta]]:
     """Yield each taint that a request sets, where it stands and whose devices it is for."""
     match new:
         case DeviceTaintRule():
@@ -287,10 +290,11 @@ def taints_set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Plac
                 yield _SPEC.child("taint"), Placement.of(new.selector, evict=evict), new.taint, new.meta
         case ResourceSlicePatch():
             same = isinstance(old, ResourceSlicePatch) and old.filter == new.filter and old.priority >= new.priority
-            before = {(_identity(taint), old.is_softened(taint)) for taint in old.taints} if same else set()
+            stored = with_times(old, new, now).taints if same else ()
+            before = [(taint, old.is_softened(taint)) for taint in stored]
             for position, taint in enumerate(new.taints):
                 softened = new.is_softened(taint)
-                if (_identity(taint), softened) not in before:
+                if (taint, softened) not in before:
                     place = Placement.of(new.filter, evict=softened)
                     yield _SPEC.child("devices", "taints").index(position), place, taint, new.meta
         case ResourceSlice() if judge.policy.taint_rules_on_slices:

@@ -209,10 +209,6 @@ def test_no_taint_hides_behind_many() -> None:
         "an annotation that is none of ours changed": (make_rule(annotations={"example.com/x": "1"}), make_rule()),
         "another taint came to a patch": (make_patch(taints=[TAINT, OTHER]), make_patch(taints=[TAINT])),
         "taints of a patch moved": (make_patch(taints=[OTHER, TAINT]), make_patch(taints=[TAINT])),
-        "a patch's taint got another time": (
-            make_patch(taints=[make_taint(time_added="2026-06-01T11:59:40Z")]),
-            make_patch(taints=[TAINT]),
-        ),
     },
 )
 def test_taint_that_an_update_leaves_as_it_was_is_not_judged_again(new: Any, old: Any) -> None:
