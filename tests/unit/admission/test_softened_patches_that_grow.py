@@ -49,11 +49,6 @@ def test_patch_that_grows_is_softened_again_with_the_present_time(new: Any, when
     assert stored_taints(new, impact=impact) == [("NoSchedule", NOW_TEXT)]
 
 
-def test_higher_rate_where_every_patch_is_softened_starts_graces_again() -> None:
-    new = patching(NODE, untimed(evictionsPerSecond=100))
-    assert stored_taints(new, impact=softening(Softening.ALWAYS, pods=100)) == [("NoSchedule", NOW_TEXT)]
-
-
 @table(
     "new",
     {
@@ -63,6 +58,11 @@ def test_higher_rate_where_every_patch_is_softened_starts_graces_again() -> None
 )
 def test_patch_that_does_no_more_keeps_its_time(new: Any) -> None:
     assert stored_taints(new, impact=softening()) == [("NoSchedule", YESTERDAY)]
+
+
+def test_higher_rate_where_every_patch_is_softened_keeps_the_time() -> None:
+    new = patching(NODE, untimed(evictionsPerSecond=100))
+    assert stored_taints(new, impact=softening(Softening.ALWAYS, pods=100)) == [("NoSchedule", YESTERDAY)]
 
 
 def test_later_time_of_the_author_holds_also_where_the_patch_grows() -> None:
