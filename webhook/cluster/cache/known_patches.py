@@ -144,7 +144,8 @@ class PatchCache:
 
         Slices and classes are: without them rules would be deleted, for which they are there on another API server.
         """
-        waited = [each for each in self._all if not (each.unserved and each in (self.patches, self.rules))]
+        optional = (self.patches, self.rules)
+        waited = [each for each in self._all if each.unread or not (each.unserved and each in optional)]
         return "; ".join(filter(None, [each.problem(self._stale_seconds) for each in waited])) or None
 
     async def synced(self) -> None:

@@ -149,7 +149,7 @@ class Reflector(Generic[V]):
         self.settled = True
         """False while a list is being applied: the items are of two moments then."""
         self.unserved = False
-        """Whether the server says that it does not serve the resource."""
+        """Whether the server said that it does not serve the resource, and it was not read since."""
         if metrics is not None:
             metrics.watch_reflector(self.resource, lambda: self.staleness_seconds)
 
@@ -184,17 +184,22 @@ class Reflector(Generic[V]):
         """
         return self._gap.seconds
 
+    @property
+    def unread(self) -> bool:
+        """Whether the resource was not served, is served by now, and was not read since."""
+        return self.unserved and self._unserved_at is None
+
     def doubt(self, stale_seconds: float) -> str:
         """Why the resource is not current, after its watch was lost for `stale_seconds` at the latest; empty if it is.
 
         Where an optional resource is not served there are none.
         """
-        if self.unserved:
+        if self.unserved and not self.unread:
             if not self._optional:
                 return f"{self.resource} are not served"
             # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
             return f"{self.resource} are served no longer" if self.items else ""
-        if not self.synced.is_set():
+        if self.unread or not self.synced.is_set():
             return f"{self.resource} not read yet"
         lost = self.lost_seconds
         if self.settled and lost <= stale_seconds:

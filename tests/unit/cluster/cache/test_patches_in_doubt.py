@@ -24,7 +24,7 @@ def test_slices_and_classes_that_are_not_served_are_waited_for(kind: str, *, wai
     for each in (cache.slices, cache.classes, cache.patches, cache.rules):
         each.synced.set()
         each._gap.end()
-        each.unserved = each is getattr(cache, kind)
+        each.unserved, each._unserved_at = each is getattr(cache, kind), 0.0
     assert (f"{getattr(cache, kind).resource} are not served" in (cache.problem or "")) == waits
 
 
