@@ -10,10 +10,11 @@ from functools import cached_property
 from math import isfinite
 from typing import Any, Final, NoReturn
 
-from webhook.files.spots import Document, Position, Problem, Spot, Step, Steps, Unreadable
+from webhook.files.spots import Document, Position, Problem, Spot, Step, Unreadable
 from webhook.files.yaml_documents import MAX_DEPTH, as_json_number
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"(?P<colon>[ \t\n\r]*:)?|[\[\]{},]')
 _CONSTANT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|(-?Infinity|NaN)')
 _MAYBE_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
@@ -78,10 +79,9 @@ class JsonSpot(Spot):
 
     @cached_property
     def _children(self) -> dict[Step, JsonSpot]:
-        return dict(self.members())
+        return dict(self._members())
 
-    def members(self) -> Iterator[tuple[Step, JsonSpot]]:
-        """Yield everything one step below, in order and with duplicates."""
+    def _members(self) -> Iterator[tuple[Step, JsonSpot]]:
         text, opening = self._text, self._text[self._offset]
         if opening not in "{[":
             return
@@ -154,9 +154,8 @@ def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Do
         value, after = _value(decoder, text, lines, at)
         if value is not None:
             _check_depth(value, lines.position(at))
-            spot = JsonSpot(text, lines, at)
-            problems = tuple(_duplicates(spot)) if decoder.duplicates else ()
-            yield Document(value, spot, problems)
+            problems = tuple(_duplicates(text, lines, at, after)) if decoder.duplicates else ()
+            yield Document(value, JsonSpot(text, lines, at), problems)
         at = _skip(text, after)
 
 
@@ -204,14 +203,25 @@ def _check_depth(value: Any, position: Position) -> None:
         raise _too_deep(position)
 
 
-def _duplicates(spot: JsonSpot, steps: Steps = ()) -> Iterator[Problem]:
-    """Find the keys that a map has twice."""
-    first: dict[Step, Position] = {}
-    for step, below in spot.members():
-        position = below.key_position
-        if position is not None:
-            if step in first:
-                message = f'duplicate key "{step}", already on line {first[step].line}; the last one counts'
-                yield Problem((*steps, step), position, message)
-            first.setdefault(step, position)
-        yield from _duplicates(below, (*steps, step))
+def _duplicates(text: str, lines: Lines, start: int, end: int) -> Iterator[Problem]:
+    """Find the keys that a map has twice, in one pass: values may nest deep, and decoding them reads all below."""
+    steps: list[Step] = []
+    first: list[dict[str, int]] = []
+    for match in _TOKEN.finditer(text, start, end):
+        at = match.start()
+        if text[at] in "[{":
+            steps.append(0)
+            first.append({})
+        elif text[at] in "]}":
+            steps.pop()
+            first.pop()
+        elif match["colon"]:
+            key, _ = _decode(text, at)
+            steps[-1] = key
+            before = first[-1].setdefault(key, at)
+            if before != at:
+                line = lines.position(before).line
+                message = f'duplicate key "{key}", already on line {line}; the last one counts'
+                yield Problem(tuple(steps), lines.position(at), message)
+        elif text[at] == "," and isinstance(number := steps[-1], int):
+            steps[-1] = number + 1
