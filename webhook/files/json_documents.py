@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Final, NoReturn
 
 from webhook.files.spots import Document, Position, Problem, Spot, Step, Unreadable
-from webhook.files.yaml_documents import MAX_DEPTH, as_json_number
+from webhook.files.yaml_documents import as_json_number, check_depth, too_deep
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"(?P<colon>[ \t\n\r]*:)?|[\[\]{},]')
@@ -20,7 +20,6 @@ _MAYBE_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-_CONTAINERS: Final = (dict, list)
 _AFTER_COMMA: Final = {
     ("Expecting property name enclosed in double quotes", "}"): "object",
     ("Expecting value", "]"): "array",
@@ -153,7 +152,7 @@ def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Do
         decoder.duplicates = False
         value, after = _value(decoder, text, lines, at)
         if value is not None:
-            _check_depth(value, lines.position(at))
+            check_depth(value, lines.position(at))
             problems = tuple(_duplicates(text, lines, at, after)) if decoder.duplicates else ()
             yield Document(value, JsonSpot(text, lines, at), problems)
         at = _skip(text, after)
@@ -168,7 +167,7 @@ def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, in
         found = next((match.start(1) for match in _CONSTANT.finditer(text, at) if match[1]), at)
         raise Unreadable(f"not JSON: {error} is not a JSON value", lines.position(found)) from None
     except RecursionError:
-        raise _too_deep(lines.position(at)) from None
+        raise too_deep(lines.position(at)) from None
     except ValueError as error:  # a number of more digits than Python converts
         raise Unreadable(f"not JSON: {error}", lines.position(at)) from None
 
@@ -182,25 +181,6 @@ def _not_json(error: json.JSONDecodeError, lines: Lines) -> NotJSON:
     else:
         message, at = f"{error.msg[:1].lower()}{error.msg[1:]}", error.pos
     return NotJSON(f"not JSON: {message}", lines.position(at))
-
-
-def _too_deep(position: Position) -> Unreadable:
-    return Unreadable(f"nested more than {MAX_DEPTH} levels deep", position)
-
-
-def _check_depth(value: Any, position: Position) -> None:
-    level = [value] if value.__class__ in _CONTAINERS else []
-    for _ in range(MAX_DEPTH):
-        if not level:
-            return
-        level = [
-            below
-            for container in level
-            for below in (container.values() if container.__class__ is dict else container)
-            if below.__class__ in _CONTAINERS
-        ]
-    if level:
-        raise _too_deep(position)
 
 
 def _duplicates(text: str, lines: Lines, start: int, end: int) -> Iterator[Problem]:

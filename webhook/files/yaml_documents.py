@@ -191,6 +191,7 @@ MAX_DEPTH: Final = 100
 """No Kubernetes object nests half as deep."""
 MAX_ALIASED: Final = 100_000
 """How many values (keys too) of one document may come from aliases."""
+_CONTAINERS: Final = (dict, list)
 _DIRECTIVES_MAX: Final = 16
 """The C library compares each directive with all before it, in one call."""
 _CORE: Final = "tag:yaml.org,2002:"
@@ -253,6 +254,27 @@ def _character(text: str, at: Position, first_line: int) -> str:
     return line[at.column - 1 : at.column]
 
 
+def too_deep(position: Position) -> Unreadable:
+    """Return the fault of a document that nests too deep."""
+    return Unreadable(f"nested more than {MAX_DEPTH} levels deep", position)
+
+
+def check_depth(value: Any, position: Position) -> None:
+    """Raise Unreadable if a value nests deeper than MAX_DEPTH."""
+    level = [value] if value.__class__ in _CONTAINERS else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        level = [
+            below
+            for container in level
+            for below in (container.values() if container.__class__ is dict else container)
+            if below.__class__ in _CONTAINERS
+        ]
+    if level:
+        raise too_deep(position)
+
+
 class _Anchor:
     """The value of an alias. `size` is None while the anchored value is still being read."""
 
@@ -285,6 +307,8 @@ class _Builder:
             self._start_document()
             value, spot = self._node(self._next())
             if value is not None:
+                if self._aliased:  # each alias brings its own levels
+                    check_depth(value, spot.position)
                 yield Document(value, spot, tuple(self._problems), tuple(self._remarks))
 
     def _node(self, event: Any) -> tuple[Any, YamlSpot]:
