@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +118,7 @@ def _add_documents(file: File, text: str) -> None:
             # A new one, without the traceback: it holds on to the document.
             file.unreadable.append(Unreadable(f"{hint} ({found.message})" if hint else found.message, found.position))
             continue
-        file.manifests.extend(_flattened(file.name, number, found, found.value, found.spot, ()))
+        file.manifests.extend(_flattened(file.name, number, found))
 
 
 def decode_text(data: bytes) -> str:
@@ -221,24 +222,31 @@ def _template_hint(text: str) -> str:
     return f'a template: line {line} has "{match[0]}"; {hint}'
 
 
-def _flattened(name: str, number: int, document: Document, value: Any, spot: Spot, steps: Steps) -> Iterator[Manifest]:
-    """Yield the value, or if it is a list its items, which may leave out what the list says for them."""
+def _flattened(name: str, number: int, document: Document, steps: Steps = ()) -> Iterator[Manifest]:
+    """Yield the document, or if it is a list its items, which may leave out what the list says for them."""
+    value: Any = document.value
     items = _items(value) if len(steps) < 2 * _LISTS_IN_LISTS else None
     if items is None:
-        problems, remarks = (
-            tuple([each for each in found if each.steps[: len(steps)] == steps])
-            for found in (document.problems, document.remarks)
-        )
-        yield Manifest(name, number, value, spot, steps, problems, remarks)
+        yield Manifest(name, number, value, document.spot, steps, document.problems, document.remarks)
         return
     inherited = {}
     if value["kind"] != "List":
         inherited = {"apiVersion": value["apiVersion"], "kind": value["kind"].removesuffix("List")}
+    problems, remarks = _by_item(document.problems, len(steps)), _by_item(document.remarks, len(steps))
     for position, item in enumerate(items):
         if isinstance(item, dict) and inherited and "kind" not in item and "apiVersion" not in item:
             item = {**inherited, **item}  # noqa: PLW2901 -- the item, made whole
         below: Steps = ("items", position)
-        yield from _flattened(name, number, document, item, descend(spot, below), (*steps, *below))
+        found = Document(item, descend(document.spot, below), tuple(problems[below]), tuple(remarks[below]))
+        yield from _flattened(name, number, found, (*steps, *below))
+
+
+def _by_item(found: Iterable[Problem], depth: int) -> defaultdict[Steps, list[Problem]]:
+    """Group what was found in a list at that depth by the steps to its items."""
+    groups = defaultdict[Steps, list[Problem]](list)
+    for each in found:
+        groups[each.steps[depth : depth + 2]].append(each)
+    return groups
 
 
 def _items(value: Any) -> list[Any] | None:
