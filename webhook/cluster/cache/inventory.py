@@ -50,6 +50,8 @@ _WATCH_SECONDS: Final = 3
 """How long the second watch is open: it gets its bookmark after 1 to 2 s."""
 _SILENCE_SECONDS: Final = 10.0
 _BACKOFF_MOST_SECONDS: Final = 10.0
+_ASK_AGAIN_SECONDS: Final = 30.0
+"""How long the inventory may take to come to a version, which it never does if etcd was restored meanwhile."""
 
 
 class InventoryCache:
@@ -229,7 +231,7 @@ class ClaimsHorizon:
         await self._loop.run()
 
     async def _look(self) -> Again:
-        if self._wanted_at == -math.inf:
+        if self.reached(self._wanted_at):
             return Again()  # the first look comes before anything is wanted
         try:
             await self._ask()
@@ -241,11 +243,11 @@ class ClaimsHorizon:
             return Again(0, pause=seconds)
         self._backoff.reset()
         self._fault.ended()
-        return Again()
+        return Again(_ASK_AGAIN_SECONDS)
 
     async def _ask(self) -> None:
         """Find what the inventory has to come to for all that is wanted now."""
-        at = self._clock()
+        at, known = self._clock(), self._version()
         try:
             newest = needed = await self._claims.newest_version()
         except NotFound:
@@ -255,9 +257,10 @@ class ClaimsHorizon:
         if is_newer(newest, self._version()):
             with contextlib.suppress(ClusterError):  # such as 410: then only the first watch can say
                 needed = await self._last_change(newest)
-        # Versions that go back, as after etcd was restored, would never reach the older mark.
+        # Versions that go back, as after etcd was restored, would never reach the older mark; and an inventory from
+        # before that has come further than this one, but does not know what it stands for.
         older = [mark for mark in self._marks[:1] if not is_newer(mark.version, newest)]
-        self._marks = (*older, _Mark(at, needed))
+        self._marks = (*older, *([] if is_newer(known, newest) else [_Mark(at, needed)]))
 
     async def _last_change(self, until: str) -> str:
         """Return the version of the last change up to `until`, if a watch shows it; else `until` itself."""
