@@ -57,9 +57,10 @@ class ApiServer:
         if start and self.forgetful:
             return 410, {"kind": "Status", "reason": "Expired"}
         if "limit" not in query:
-            return 200, {"metadata": {}, "items": items}
+            return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
         following = str(start + 2) if start + 2 < len(items) else ""
-        return 200, {"metadata": {"continue": following}, "items": items[start : start + 2]}
+        metadata = {"resourceVersion": "1", "continue": following}
+        return 200, {"metadata": metadata, "items": items[start : start + 2]}
 
     def write(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
         self.sent.append((method, target, json.loads(body)))

@@ -16,7 +16,7 @@ from webhook.api.pods import Owner, kind_of
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
-from webhook.cluster.client.list_pages import ListMeta, Page, collection_version, list_pages
+from webhook.cluster.client.list_pages import Page, collection_version, list_pages
 from webhook.cluster.client.rest import JSON, Cluster
 from webhook.flowcontrol.workqueue import TimeSlice
 
@@ -225,7 +225,7 @@ class _WatchEvent(msgspec.Struct, frozen=True):
 class _Bookmark(msgspec.Struct, frozen=True):
     """An event with nothing but a version: all changes up to it have been sent."""
 
-    metadata: ListMeta
+    metadata: ObjectIdentity
 
 
 _EVENT: Final = msgspec.json.Decoder(_WatchEvent)

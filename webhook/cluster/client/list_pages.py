@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -17,9 +17,9 @@ PAGE: Final = 500
 
 
 class ListMeta(msgspec.Struct, frozen=True):
-    """Of one page of a list."""
+    """Of one page of a list, which always has a version: what has none is another object."""
 
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    resource_version: Annotated[str, msgspec.Meta(min_length=1)] = msgspec.field(name="resourceVersion")
     next_page: str = msgspec.field(name="continue", default="")
 
 
@@ -27,7 +27,7 @@ class Page(msgspec.Struct, frozen=True):
     """One answer to a list. Items are left to be decoded one by one, so that a large page does not block the loop."""
 
     metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw] | None
 
 
 _PAGE: Final = msgspec.json.Decoder(Page)
