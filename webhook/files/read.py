@@ -188,19 +188,19 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
                 yield from list(json_documents(text, lines, content.start(1), end))
                 continue
             except NotJSON as error:  # it may still be YAML
-                not_json = error
+                not_json = error if _QUOTED_START.match(text, start, end) else None
             except Unreadable as error:
                 yield error
                 continue
         yaml_left -= end - start + _YAML_DOCUMENT_CHARACTERS
         if yaml_left < 0:
             # Counted here: the positions of all lines take longer to find than all the rest.
-            yield Unreadable(_TOO_MUCH_YAML, Position(text.count("\n", 0, start) + 1, 1))
+            yield not_json or Unreadable(_TOO_MUCH_YAML, Position(text.count("\n", 0, start) + 1, 1))
             return
         try:
             yield from yaml_documents(text[start:end], lines.position(start).line)
         except Unreadable as error:
-            yield not_json if not_json and _QUOTED_START.match(text, start, end) else error
+            yield not_json or error
 
 
 def _chunks(text: str) -> Iterator[tuple[int, int]]:
