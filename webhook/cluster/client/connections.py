@@ -234,7 +234,7 @@ def reason_of(error: aiohttp.ClientError | OSError) -> str:
         return f"{_host_and_port(error)}: {_certificate(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"{_host_and_port(error)}: {reason_of_connecting(error.os_error)}"
-    if isinstance(error, aiohttp.InvalidURL):
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
         return f"{error}: not the URL of a server"
     known = _word(error) if isinstance(error, OSError) else ""
     return known or " ".join(str(error).split()) or type(error).__name__

@@ -189,8 +189,7 @@ class KubeConfig:
     async def load(self) -> Access:
         """Reads the files, and asks the plugin that the context's user names for a token."""
         config, where = self._chosen()
-        users = config["users"]
-        user = users[0]["user"] if users else {}
+        user = config["users"][0]["user"]
         plugin = user.get("exec")
         impersonation = self._impersonation.over(impersonation_in(user, where)).headers()
         if plugin is not None:
@@ -258,17 +257,18 @@ def find_credentials(
     if kubeconfig is not None:
         return KubeConfig(kubeconfig, context, impersonation)
     in_pod = _has_address(environment) and (folder / "token").is_file()  # the checks of client-go
-    if in_pod and pod_first and context is None:
+    if in_pod and pod_first and not context:
         return InCluster(environment, folder, impersonation)
     paths = kubeconfig_paths(environment)
     if any(_there(path) for path in paths):
         return KubeConfig(paths, context, impersonation)
-    if _has_address(environment) and context is None:  # if its token is missing, loading it says so
+    if _has_address(environment) and not context:  # if its token is missing, loading it says so
         return InCluster(environment, folder, impersonation)
     missing = " and ".join(paths) or "~/.kube/config"
     missing_file = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
     none = " (not found)" if environment.get(_VARIABLE) else ""
-    return Nowhere(f"no cluster: {missing_file}{none}, and this is not a pod; name a file with --kubeconfig")
+    pod = "a pod has no contexts" if _has_address(environment) else "this is not a pod"
+    return Nowhere(f"no cluster: {missing_file}{none}, and {pod}; name a file with --kubeconfig")
 
 
 def _there(path: str) -> bool:
@@ -365,7 +365,7 @@ async def _loaded(config: Mapping[str, Any], where: str) -> Access:
         tls,
         authorization.strip() if authorization else None,  # a tokenFile may end in a newline
         configuration.tls_server_name or None,
-        configuration.proxy,
+        configuration.proxy or None,
     )
 
 

@@ -62,14 +62,16 @@ def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
     context = contexts.get(name)
     if context is None:
         raise NoCredentials(f'{where}: there is no context "{name}"{_listed(contexts)}')
-    chosen: dict[str, Any] = {"current-context": name, "contexts": [{"name": name, "context": context}]}
+    named: dict[str, Any] = {**context}
+    chosen: dict[str, Any] = {"current-context": name, "contexts": [{"name": name, "context": named}]}
     for names, what in (("clusters", "cluster"), ("users", "user")):
         wanted = _text(context, what, where)
         found = config.entries[names].get(wanted)
         if found is None and (wanted or what == "cluster"):
             raise NoCredentials(f'{where}: context "{name}" names the {what} "{wanted}", which does not exist')
         _check_contents(found or {}, _FILES[names], f'{where}: {what} "{wanted}"')
-        chosen[names] = [] if found is None else [{"name": wanted, what: found}]
+        named[what] = wanted or "none"  # the loader needs a user, also if it has no fields
+        chosen[names] = [{"name": named[what], what: found or {}}]
     if not _text(chosen["clusters"][0]["cluster"], "server", where):
         raise NoCredentials(f'{where}: the cluster of context "{name}" has no server')
     return chosen
