@@ -306,6 +306,6 @@ class SliceToucher:
             self.problems[name] = str(error)
         except ClusterError as error:
             self.problems[name] = str(error)
-            seconds = error.retry_after_seconds
+            seconds = min(error.retry_after_seconds, MOST_SECONDS)
         if name in self._wanted:
             self._queue.add_rate_limited(name, seconds)
