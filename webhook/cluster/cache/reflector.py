@@ -69,7 +69,7 @@ class WatchGap:
             self._since = at
 
     def end(self) -> None:
-        """Nothing is missing: a list or a bookmark says so."""
+        """Nothing is missing: a bookmark says so."""
         self._since = None
 
     def opened(self) -> None:

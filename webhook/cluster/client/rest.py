@@ -278,12 +278,10 @@ class Cluster:
         path: str,
         obj: Any = None,
         query: Mapping[str, str | int] | None = None,
-        *,
-        timeout_seconds: float = 20.0,
     ) -> RawResponse:
         """Any response of the server, including a refusal. Raises only Unavailable, if there is no response."""
         headers, data = _content(obj, JSON, JSON)
-        request = _Request(method, path, query, headers, aiohttp.ClientTimeout(total=timeout_seconds), data)
+        request = _Request(method, path, query, headers, aiohttp.ClientTimeout(total=20.0), data)
         async with self._answered(request) as response:
             return RawResponse.of(response.status, response.headers, await response.read())
 
