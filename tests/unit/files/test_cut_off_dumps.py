@@ -15,7 +15,7 @@ from webhook.files.read import parse
         ("{items: [\n{a: 1},\n", "has more than 32 MiB of YAML"),
     ],
 )
-def test_json_that_is_too_long_for_yaml_and_cut_off_is_told_as_json(
+def test_json_that_is_too_long_for_yaml_and_cut_off_is_called_json(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "YAML_MAX_CHARACTERS", 10)

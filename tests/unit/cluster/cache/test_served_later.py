@@ -1,4 +1,4 @@
-"""A kind that is served by now, but could not be read since: which objects there are is not known."""
+"""A kind that is served by now, but was not read since: its objects are unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exec plugins of a kubeconfig: what they are given, what they give, and that they can speak to the user."""
+"""Exec plugins of a kubeconfig: their input, their output, and how they speak to the user."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_token_of_the_file_is_not_sent_beside_a_certificate(tmp_path: Path
         "odd variables": ("", {"env": [{"name": "a"}]}, "missing key 'value'"),
     },
 )
-async def test_plugin_that_gives_no_credentials_is_told(
+async def test_plugin_that_gives_no_credentials_ends_the_matter(
     tmp_path: Path, code: str, fields: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(NoCredentials, match=rf"config: exec: {why}"):
