@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.chart.deployments import SERVE, arguments, workload
-from tests.chart.edits import Edit, followed, wrapped
+from tests.chart.edits import EXEMPT_ARGUMENT, Edit, followed, wrapped
 
 _POLICED: Final = "$.Values.networkPolicy.enabled"
 _BUDGETED: Final = "$.Values.disruptionBudget.enabled"
@@ -136,6 +136,10 @@ _LEAF: Final = (
 # --- the audit as a CronJob ---------------------------------------------------------------------
 
 _CRON_JOB: Final = (
+    Edit(
+        "args: [audit, -o, openreports=/reports/reports.json]\n",
+        f"args: [audit, -o, openreports=/reports/reports.json{EXEMPT_ARGUMENT}]\n",
+    ),
     Edit('  schedule: "*/10 * * * *"\n', "  schedule: {{ $.Values.openReports.schedule | quote }}\n"),
     Edit("image: device-taint-webhook\n", 'image: {{ include "device-taint-webhook.image" $ }}\n'),
     Edit("image: kubectl\n", "image: {{ $.Values.openReports.kubectlImage }}\n"),
@@ -276,7 +280,7 @@ TEMPLATES: Final = (
             Edit("  replicas: 2\n", "  replicas: {{ $.Values.evict.replicas }}\n"),
             arguments(
                 "evict, --mode=observe, --leader-elect",
-                "evict, --mode={{ $.Values.evict.mode }}, --leader-elect",
+                f"evict, --mode={{{{ $.Values.evict.mode }}}}, --leader-elect{EXEMPT_ARGUMENT}",
                 "evict",
             ),
         ),

@@ -14,6 +14,8 @@ PATCH_ACCOUNT: Final = "device-taint-patch"
 """The service account of `patch`: the webhook knows the controller by it."""
 OWN_NAMESPACE: Final = PROGRAM
 """Where everything is installed, unless an overlay says otherwise."""
+EXEMPT_NAMESPACES: Final = ("kube-system",)
+"""Namespaces about whose claims and templates the shipped registration asks nothing, besides the webhook's own."""
 POLICY_NAME: Final = f"{PROGRAM}-policy"
 """The ConfigMap with the policy."""
 CA_NAME: Final = f"{PROGRAM}-ca"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         report.add(Row("audit", local=False, entries=(Entry(Level.WARNING, _NO_POLICY),)))
     if options.namespace is None:
         _add_confirmations(found, report)
-    _add_claims(found, now, report)
+    _add_claims(found, now, report, (options.policy_configmap.namespace, *options.exempt_namespaces))
     if options.kubernetes_version:
         _add_release_changes(found, options.kubernetes_version, now, report)
     # An empty cluster is a valid answer.
@@ -135,7 +135,7 @@ def _add_confirmations(found: _AuditInput, report: Report) -> None:
             report.add(with_entries(row_of(manifest), [_entry(manifest, fault, reason)] if fault else []))
 
 
-def _add_claims(found: _AuditInput, now: datetime, report: Report) -> None:
+def _add_claims(found: _AuditInput, now: datetime, report: Report, exempt: Container[str]) -> None:
     """Add a row for each claim and template."""
     policy, candidate = found.policy, found.candidate
     context = AdmissionContext(
@@ -148,7 +148,7 @@ def _add_claims(found: _AuditInput, now: datetime, report: Report) -> None:
     for manifest in found.dump.claims:
         entries = [
             _entry(manifest, each.finding, each.reason, about.get(each.author, ""))
-            for each in audited(manifest.value, context, found.proved_since)
+            for each in audited(manifest.value, context, found.proved_since, exempt)
         ]
         report.add(with_entries(row_of(manifest), entries))
 
@@ -383,6 +383,7 @@ def command_line() -> CommandLine:
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: reports what only this one would refuse, as warnings")
     flags.add_policy_config_map(parser)
+    flags.add_exempt_namespaces(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
     flags.add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
     add("--limit", type=as_limit_or_all, default=200, metavar="N", help="lines of text, 0 for all; default 200")

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from webhook.commands.shared.flags import add_namespace_of_installation, add_output
+from webhook.commands.shared.flags import add_exempt_namespaces, add_namespace_of_installation, add_output
 from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
@@ -41,7 +41,12 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         cause = "cannot be read" if any(entry.reason == UNREADABLE for _, entry in faults) else "has errors"
         _say(f"nothing was exported: the policy in {visible(name)} {cause}")
         return USAGE
-    exported = export(found.policy, protect_labels=options.protect_labels, namespace=options.namespace)
+    exported = export(
+        found.policy,
+        protect_labels=options.protect_labels,
+        namespace=options.namespace,
+        exempt=options.exempt_namespaces,
+    )
     gaps = [each for each in (*exported.rules, *exported.beyond) if each.coverage is not Coverage.FULL]
     for each in gaps:
         _say(f"{each.name}: exported: {each.coverage}: {'; '.join(each.why)}")
@@ -91,6 +96,7 @@ def command_line() -> CommandLine:
     add("file", nargs="?", metavar="POLICY", help="the policy, or the ConfigMap that holds it; - is standard input")
     add("--policy", metavar="F", help="the same")
     add_namespace_of_installation(parser, "where the webhook is installed; claims in it are exempt")
+    add_exempt_namespaces(parser)
     add("--protect-labels", action="store_true", help="also let only users with permission set trustedNamespaceLabels")
     text = "write a file for the API server's staticManifestsDir into DIR/validating"
     add("--static", type=Path, metavar="DIR", help=text)

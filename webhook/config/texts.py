@@ -125,6 +125,11 @@ as_namespace: Final = _named("a namespace", dns1123_label)
 as_group: Final = _named("a group", operator.not_)
 
 
+def as_namespaces(text: str) -> tuple[str, ...]:
+    """Read names of namespaces, separated by commas; empty for none."""
+    return tuple(as_namespace(name) for name in text.split(",") if text)
+
+
 def as_namespaced(text: str) -> NamespacedName:
     """Read `namespace/name`."""
     namespace, slash, name = text.partition("/")

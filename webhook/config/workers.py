@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from webhook.api.field import Path, not_supported
 from webhook.api.meta import NamespacedName
-from webhook.api.names import PATCHER, WORKER
+from webhook.api.names import EXEMPT_NAMESPACES, PATCHER, WORKER
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.settings import (
     CLUSTER,
@@ -23,7 +23,7 @@ from webhook.config.settings import (
     Values,
     switch,
 )
-from webhook.config.texts import as_count, as_interval, as_namespaced, as_rate
+from webhook.config.texts import as_count, as_interval, as_namespaced, as_namespaces, as_rate
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import WorkerSettings
 
@@ -47,6 +47,8 @@ class EvictSettings(ControllerSettings):
     worker: WorkerSettings
     audit_interval: timedelta | None
     """None: never."""
+    exempt_namespaces: tuple[str, ...]
+    """What the audit passes over, our own namespace among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,13 @@ _EVICT: Final = (
         as_interval,
         "T",
         "10m",
+    ),
+    Flag(
+        "exempt-namespaces",
+        "namespaces whose claims and templates the webhook is not asked about, besides its own",
+        as_namespaces,
+        "NS,...",
+        ",".join(EXEMPT_NAMESPACES),
     ),
     *PROBES,
     LOG_FORMAT,
@@ -168,6 +177,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
             workers=values["concurrent-evictions"],
         ),
         audit_interval=values["audit-interval"],
+        exempt_namespaces=(values.namespace, *values["exempt-namespaces"]),
     )
 
 

@@ -269,7 +269,8 @@ class Worker(Leading):
             return None
         metrics = AuditMetrics(self._metrics.registry)
         metrics.audit_interval_seconds.set(interval.total_seconds())
-        sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now)
+        exempt = self._settings.exempt_namespaces
+        sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now, exempt)
         return periodic_audit(self._acting, sources, metrics, interval.total_seconds())
 
     def _trusted(self) -> bool:

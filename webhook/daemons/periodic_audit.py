@@ -58,6 +58,8 @@ class AuditSources(NamedTuple):
     """Labels of a namespace; None if it is not known."""
     now: Callable[[], datetime]
     """Wall-clock time in UTC."""
+    exempt: tuple[str, ...] = ()
+    """Namespaces whose objects the webhook is not asked about."""
 
 
 class _Names:
@@ -127,7 +129,8 @@ class PeriodicAudit:
                     began = time.monotonic()
                     for item in items[start : start + _AT_ONCE]:
                         looked[resource] += 1
-                        if _counted(audited({**head, **item}, context), counts) and len(named) < _NAMED_MOST:
+                        found = audited({**head, **item}, context, exempt=self._sources.exempt)
+                        if _counted(found, counts) and len(named) < _NAMED_MOST:
                             meta = item["metadata"]
                             named.append(f"{resource}/{meta.get('namespace')}/{meta.get('name')}")
                     await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.commands.shared.flags import add_cluster, add_output, add_policy_config_map
+from webhook.commands.shared.flags import add_cluster, add_exempt_namespaces, add_output, add_policy_config_map
 from webhook.commands.shared.main import body_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_group, as_limit_or_all, as_namespace, as_time
@@ -41,6 +41,7 @@ def command_line() -> CommandLine:
     add("--dump", action="append", default=[], metavar="DIR|FILE", help=text)
     add_cluster(parser)
     add_policy_config_map(parser)
+    add_exempt_namespaces(parser)
     add("-n", "--namespace", type=as_namespace, metavar="NS", help="only claims and templates in this namespace")
     add("--user", default="", metavar="U", help="who writes rules, patches and slices; without it that is unknown")
     add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
             notes.append("there are no DeviceClasses or no ResourceSlices, so limits on pendingPods are not compared")
             old, new = milder
         left_out = {id(each) for each, _ in stock.malformed}
-        objects = [each for each in manifests if _is_compared(each, options.namespace) and id(each) not in left_out]
+        objects = [each for each in manifests if _is_compared(each, options) and id(each) not in left_out]
         judged, changed = len(objects), list(_changed_objects(objects, manifests, stock, (old, new), options))
         notes += _notes(old, new, options.user)
         if options.dump and not judged and not rows:
@@ -157,11 +157,13 @@ def _without_pending(policy: Policy) -> Policy:
     return structs.replace(policy, impact=structs.replace(policy.impact, limits=limits))
 
 
-def _is_compared(manifest: Manifest, namespace: str | None) -> bool:
+def _is_compared(manifest: Manifest, options: argparse.Namespace) -> bool:
     row = row_of(manifest)
     if GroupVersionKind.parse(row.api_version, row.kind) not in BY_KIND or "deletionTimestamp" in meta(manifest.value):
         return False
-    return row.kind not in CLAIMS or namespace in (None, row.namespace or DEFAULT_NAMESPACE)
+    if row.kind in CLAIMS and row.namespace in (options.policy_configmap.namespace, *options.exempt_namespaces):
+        return False
+    return row.kind not in CLAIMS or options.namespace in (None, row.namespace or DEFAULT_NAMESPACE)
 
 
 def _notes(old: Policy, new: Policy, user: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
+from webhook.api.names import EXEMPT_NAMESPACES
 from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config import texts
@@ -150,6 +151,17 @@ def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) ->
     usual = texts.own_namespace()
     parser.add_argument(
         "-n", "--namespace", type=texts.as_namespace, default=usual, metavar="NS", help=f"{what}; default {usual}"
+    )
+
+
+def add_exempt_namespaces(parser: argparse.ArgumentParser) -> None:
+    """Add `--exempt-namespaces`, for verbs that judge claims as the registered webhook does."""
+    text = (
+        "namespaces whose claims and templates the webhook is not asked about, besides its own; "
+        f"default {','.join(EXEMPT_NAMESPACES)}"
+    )
+    parser.add_argument(
+        "--exempt-namespaces", type=texts.as_namespaces, default=EXEMPT_NAMESPACES, metavar="NS,...", help=text
     )
 
 

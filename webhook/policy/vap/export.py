@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from webhook.api.names import OWN_NAMESPACE
+from webhook.api.names import EXEMPT_NAMESPACES, OWN_NAMESPACE
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.coverage import apart
 from webhook.policy.model import (
@@ -95,10 +95,16 @@ class _Made(NamedTuple):
     rules: list[Exported]
 
 
-def export(policy: Policy, *, protect_labels: bool = False, namespace: str = OWN_NAMESPACE) -> Export:
+def export(
+    policy: Policy,
+    *,
+    protect_labels: bool = False,
+    namespace: str = OWN_NAMESPACE,
+    exempt: Iterable[str] = EXEMPT_NAMESPACES,
+) -> Export:
     """What can be said of the policy without us; `protect_labels` adds a guard of trustedNamespaceLabels.
 
-    Claims and templates in `namespace`, which is our own, are left out, as they are by the webhook.
+    Claims and templates in `namespace`, which is our own, and in `exempt` ones are left out, as the webhook does.
     """
     walks = _Walks(policy)
     walked: list[tuple[PolicyTopic, _Made]] = []
@@ -108,7 +114,7 @@ def export(policy: Policy, *, protect_labels: bool = False, namespace: str = OWN
             (PolicyTopic.TOLERATIONS, walks.of_claims(Subject.TOLERATION)),
         ]
         walked.append((PolicyTopic.TAINTS, walks.of_taints()))
-    maker = Maker(policy, walks.scopes, with_generated=walks.with_generated, namespace=namespace)
+    maker = Maker(policy, walks.scopes, with_generated=walks.with_generated, namespace=namespace, exempt=exempt)
     objects: list[dict[str, Any]] = []
     rules: list[Exported] = []
     for kind, made in walked:

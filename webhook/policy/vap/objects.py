@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT, PROGRAM
+from webhook.api.names import EXEMPT_NAMESPACES, OWN_NAMESPACE, PATCH_ACCOUNT, PROGRAM
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.model import NAMESPACE_NAME_LABEL, TOLERATIONS_MAX, Policy, PolicyMode
@@ -195,8 +195,8 @@ def _conditions(
         yield "not-made-from-a-template", not_(policy_variables(policy)["generated"])
 
 
-def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
-    """`namespace` is ours; the shipped registration leaves it out as well."""
+def _constraints(kind: PolicyTopic, exempt: Iterable[str]) -> dict[str, Any]:
+    """Claims in namespaces that are exempt are left out, as the registration does."""
     names: dict[str, Any] = {}
     if kind in (PolicyTopic.TAINTS, PolicyTopic.GUARD):
         rule = resource_rule(GROUP, RULE_VERSIONS, ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
@@ -206,7 +206,7 @@ def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
     else:
         resources = ("resourceclaims", "resourceclaimtemplates")
         rule = resource_rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
-        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
+        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": list(exempt)}
         names = {"matchExpressions": [out]}
     return {"matchPolicy": "Equivalent", "namespaceSelector": names, "objectSelector": {}, "resourceRules": [rule]}
 
@@ -231,11 +231,18 @@ class Maker:
     """Makes the objects of one policy document."""
 
     def __init__(
-        self, policy: Policy, scopes: Mapping[str, str], *, with_generated: bool, namespace: str = OWN_NAMESPACE
+        self,
+        policy: Policy,
+        scopes: Mapping[str, str],
+        *,
+        with_generated: bool,
+        namespace: str = OWN_NAMESPACE,
+        exempt: Iterable[str] = EXEMPT_NAMESPACES,
     ) -> None:
-        """`scopes` are variables beside those that are always there; `namespace` is our own."""
+        """`scopes` are variables beside those that are always there; `namespace` is our own, and exempt as well."""
         self._policy = policy
         self._namespace = namespace
+        self._exempt = (namespace, *sorted({*exempt} - {namespace}))
         self._variables = {**policy_variables(policy), **scopes}
         self._with_generated = with_generated
         self._bounded = policy.documented_rules.at_most(policy.mode) is PolicyMode.ENFORCE
@@ -281,7 +288,7 @@ class Maker:
         conditions = _conditions(kind, self._policy, self._namespace, with_generated=self._with_generated)
         spec = {
             "failurePolicy": failure_policy,
-            "matchConstraints": _constraints(kind, self._namespace),
+            "matchConstraints": _constraints(kind, self._exempt),
             "matchConditions": [{"name": name, "expression": text} for name, text in conditions],
             "variables": used_variables((each.expression for each in validations), self._variables),
             "validations": [

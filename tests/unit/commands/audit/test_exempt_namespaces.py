@@ -1,0 +1,37 @@
+"""Namespaces about which the registered webhook is never asked: `audit` finds nothing there that could be mended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.tables import table
+from tests.unit.commands.audit_runner import BROKEN, DANA, POLICY, AuditRunner, claim, template
+
+
+@table(
+    "words, exempt",
+    {
+        "as shipped": ([], {"kube-system", "device-taint-webhook"}),
+        "another namespace of ours": (["--policy-configmap=mine/policy"], {"kube-system", "mine"}),
+        "others as well": (["--exempt-namespaces=kube-system,infra"], {"kube-system", "infra", "device-taint-webhook"}),
+        "only our own": (["--exempt-namespaces="], {"device-taint-webhook"}),
+    },
+)
+def test_what_is_stored_in_exempt_namespaces_is_no_finding(
+    words: list[str], exempt: set[str], run_audit: AuditRunner
+) -> None:
+    namespaces = {"ml", "kube-system", "device-taint-webhook", "mine", "infra"}
+    stored = [claim(BROKEN), template(BROKEN, author=DANA), {**claim(), "spec": 7}]
+    objects = [{**each, "metadata": {**each["metadata"], "namespace": name}} for name in namespaces for each in stored]
+    code, output = run_audit("-o", "json", *words, dump=objects, policy=POLICY)
+    report = json.loads(output)
+    assert code == 1
+    assert {each["namespace"] for each in report["findings"]} == namespaces - exempt
+    assert len(report["findings"]) == 3 * len(namespaces - exempt)
+
+
+@pytest.mark.parametrize("text", ["kube-system,,infra", "Infra", ","])
+def test_what_names_no_namespace_is_refused(text: str, run_audit: AuditRunner) -> None:
+    assert run_audit(f"--exempt-namespaces={text}", dump=[claim()])[0] == 2
