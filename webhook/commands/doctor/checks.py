@@ -12,7 +12,7 @@ import msgspec
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.messages import counted
 from webhook.api.meta import NamespacedName
-from webhook.api.names import WORKER
+from webhook.api.names import EXEMPT_NAMESPACES, WORKER
 from webhook.cluster.client.answers import RawResponse
 from webhook.cluster.client.connections import NoHandshake, Untrusted
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
@@ -110,6 +110,8 @@ class WebhookEntry(NamedTuple):
     address: tuple[str, int, str]
     rules: tuple[tuple[str, str, frozenset[str]], ...]
     """Group, resource and versions."""
+    exempt: tuple[str, ...] = ()
+    """Namespaces, by name, about whose objects it is not asked."""
 
 
 def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | None, expected: Iterable[str]) -> Check:
@@ -149,6 +151,12 @@ def probe_check(entry: WebhookEntry, answer: RawResponse, namespace: str) -> Che
         return failed(name, text, "check that the pods are ready; the API server's log says why calls fail")
     text = f"unknown: something else refused the probe: {said}"
     return warned(name, text, "run doctor as a user who may create such objects")
+
+
+def exempt_check(entry: WebhookEntry, namespaces: Sequence[str]) -> Check:
+    """Say that an entry is not probed, as it leaves out the namespaces that it would be probed in."""
+    text = f"not probed: it leaves out namespace {', '.join(namespaces)}"
+    return warned(f"probe {entry.name}", text, "name another with --probe-namespace")
 
 
 def _advice_on_failure(message: str, namespace: str) -> str:
@@ -334,11 +342,14 @@ def softening_check(problem: str) -> Check:
 
 
 def fallback_check(
-    policy: Policy | None, stored: Mapping[AdmissionObjectKey, StoredObject], namespace: str
+    policy: Policy | None,
+    stored: Mapping[AdmissionObjectKey, StoredObject],
+    namespace: str,
+    exempt: Iterable[str] = EXEMPT_NAMESPACES,
 ) -> Check | None:
     """Compare the objects in a cluster with what the policy exports; None where there are none.
 
-    `policy` is None if it cannot be loaded.
+    `policy` is None if it cannot be loaded. Claims in `namespace` and in `exempt` ones are left out.
     """
     ours = [each for each in stored.values() if each.ours]
     if not ours:
@@ -346,7 +357,7 @@ def fallback_check(
     if policy is None:
         return passed("fallback", "not compared, as the policy cannot be loaded: the last good one stays in place")
     protects = any(each.key.name.endswith(f"-{PolicyTopic.LABELS}") for each in ours)
-    exported = export(policy, protect_labels=protects, namespace=namespace)
+    exported = export(policy, protect_labels=protects, namespace=namespace, exempt=exempt)
     found = compare(exported.objects, stored)
     amiss = [str(each) for each in found if each.state is not FallbackState.IN_SYNC]
     if amiss:

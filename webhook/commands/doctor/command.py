@@ -31,8 +31,8 @@ def command_line() -> CommandLine:
     text = "detect whether the in-tree evictor runs, by a rule that is created and deleted at once"
     add("--canary", action="store_true", help=text)
     add("--allow-warnings", action="store_true", help="exit with 0 if no check fails, even if some warn")
-    text = "namespace of the claims that are probed, as dry runs; default: default"
-    add("--probe-namespace", default="default", metavar="NS", help=text)
+    text = "namespace of the claims that are probed, as dry runs; default: default, or kube-public if that is exempt"
+    add("--probe-namespace", metavar="NS", help=text)
     flags.add_policy_config_map(parser)
     parser.set_defaults(policy_configmap=None)  # that of --namespace
     flags.add_output(parser, ("json", "text"))

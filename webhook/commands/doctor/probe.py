@@ -25,7 +25,7 @@ from webhook.admission.claim_view import REQUESTED_BY
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
-from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, EXEMPT_NAMESPACES, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
 from webhook.api.pods import POD_GROUPS
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.answers import RawResponse
@@ -50,16 +50,19 @@ from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, In
 from webhook.files.report import visible
 from webhook.flowcontrol.loop import Throttle
 from webhook.policy.document import Loaded
-from webhook.policy.model import BUILTIN, Policy
+from webhook.policy.model import BUILTIN, NAMESPACE_NAME_LABEL, Policy
 from webhook.policy.vap.drift import AUTHOR_POLICY
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
 COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES, "patches": PATCHES}
 _CONFIGURATIONS: Final = {"Validating": (VALIDATING, "validate"), "Mutating": (MUTATING, "mutate")}
 _RULES_ENTRY: Final = "rules.validate.devicetaint.io"
+_CLAIMS_ENTRY: Final = "claims.validate.devicetaint.io"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
 """In a domain reserved for Kubernetes, which gets a warning (DT005) in every object."""
+_PROBED: Final = ("default", "kube-public", "kube-node-lease")
+"""Namespaces that every cluster has; the first of them that is not exempt is probed."""
 _HTTPS: Final = 443
 FORGED_AUTHOR: Final = '{"username":"device-taint-webhook-doctor-forged"}'
 """No user of a cluster."""
@@ -115,7 +118,7 @@ class Doctor:
         self._cluster = Cluster(credentials, user_agent=f"{PROGRAM}-doctor")
         self._credentials = credentials
         self._namespace: str = options.namespace
-        self._probe_namespace: str = options.probe_namespace
+        self._probe_namespaces: tuple[str, ...] = (options.probe_namespace,) if options.probe_namespace else _PROBED
         self._canary: bool = options.canary
         self._config_map: NamespacedName = options.policy_configmap or policy_config_map(options.namespace)
         self._entries: list[WebhookEntry] = []
@@ -284,7 +287,8 @@ class Doctor:
 
     async def _fallback(self) -> AsyncIterator[Check]:
         stored = await read_admission_policies(self._cluster)
-        check = checks.fallback_check(self._effective, stored, self._namespace)
+        exempt = next((each.exempt for each in self._entries if each.name == _CLAIMS_ENTRY), EXEMPT_NAMESPACES)
+        check = checks.fallback_check(self._effective, stored, self._namespace, exempt)
         if check is not None:
             yield check
 
@@ -293,8 +297,12 @@ class Doctor:
     async def _probes(self) -> AsyncIterator[Check]:
         """Yield what comes of one probe for each validating entry whose resource is served."""
         for entry in self._entries:
-            made = await self._probe_of(entry.name.partition(".")[0]) if entry.kind == "Validating" else None
-            if made is not None:
+            namespace = next((name for name in self._probe_namespaces if name not in entry.exempt), "")
+            sort = entry.name.partition(".")[0]
+            made = await self._probe_of(sort, namespace) if entry.kind == "Validating" else None
+            if made is not None and not namespace:
+                yield checks.exempt_check(entry, self._probe_namespaces)
+            elif made is not None:
                 yield checks.probe_check(entry, await self._dry_run(made), self._namespace)
 
     async def _forgery(self) -> AsyncIterator[Check]:
@@ -304,14 +312,14 @@ class Doctor:
             answer = await self._dry_run(forged_template(version, self._namespace))
             yield checks.forgery_check(FORGED_AUTHOR, answer)
 
-    async def _probe_of(self, sort: str) -> Probe | None:
+    async def _probe_of(self, sort: str, namespace: str = "") -> Probe | None:
         if sort == "policy":
             return policy_probe(self._config_map)
         if sort not in COLLECTIONS:
             return None
         group, versions, resource, _ = COLLECTIONS[sort]
         version = await served_version(self._cluster, group, versions, resource)
-        return None if version is None else probe(sort, version, self._probe_namespace)
+        return None if version is None else probe(sort, version, namespace)
 
     async def _dry_run(self, made: Probe) -> RawResponse:
         return await self._cluster.send("POST", made.collection, made.obj, {"dryRun": "All"})
@@ -428,12 +436,18 @@ def webhook_entry_of(kind: str, webhook: dict[str, Any]) -> WebhookEntry:
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
     )
+    exempt = tuple(
+        name
+        for each in (webhook.get("namespaceSelector") or {}).get("matchExpressions") or ()
+        if (each["key"], each["operator"]) == (NAMESPACE_NAME_LABEL, "NotIn")
+        for name in each["values"]
+    )
     try:
         bundle = base64.b64decode(config.get("caBundle") or "")
     except binascii.Error:
         bundle = b""
     return WebhookEntry(
-        webhook["name"], kind, webhook.get("failurePolicy") == "Ignore", bundle, (host, port, host), rules
+        webhook["name"], kind, webhook.get("failurePolicy") == "Ignore", bundle, (host, port, host), rules, exempt
     )
 
 
