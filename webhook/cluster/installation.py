@@ -125,10 +125,10 @@ class WebhookConfiguration:
         bundles = tuple(each.client_config.ca_bundle or b"" for each in webhooks)
         return StoredBundles(bundles, configuration.metadata.resource_version)
 
-    async def is_registered(self) -> bool:
-        """Return whether it exists, with every entry that an installation has."""
+    async def is_registered(self, *more: str) -> bool:
+        """Return whether it exists, with every entry that an installation has, and `more`."""
         there = await self.read() is not None
-        return there and {*ENTRIES[self.resource]} <= {name.partition(".")[0] for name in self._webhooks}
+        return there and {*ENTRIES[self.resource], *more} <= {name.partition(".")[0] for name in self._webhooks}
 
     async def write(self, bundle: bytes, version: str) -> bool:
         """Sets the caBundle of each webhook last read; false, and nothing done, if anything changed since that version.

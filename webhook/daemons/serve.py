@@ -173,11 +173,11 @@ class Webhook(Process):
 
         What cannot be read leaves the gauge as it was, so missing rights are no alert.
         """
-        configurations = self._configurations(cluster)
+        configurations, more = self._configurations(cluster), ["patches"] * self._settings.watch_patches
         while True:
             for each in configurations:
                 with contextlib.suppress(StoreError):
-                    is_registered = await each.is_registered()  # first: `labels` makes a sample
+                    is_registered = await each.is_registered(*more)  # first: `labels` makes a sample
                     self._metrics.registered.labels(each.resource).set(is_registered)
             await asyncio.sleep(_REGISTRATION_SECONDS)
 
