@@ -43,6 +43,7 @@ from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
+    from webhook.commands.shared.node_devices import NodeDevices
     from webhook.commands.shared.snapshot import ReadInventory, RuleStore
     from webhook.inventory.state import Inventory
 
@@ -204,8 +205,23 @@ def choose_on_nodes(
     choices = []
     for pattern in patterns:
         found = [choose(each, pattern, stored, read.inventory) for each in sorted(here)]
-        choices += [each for each in found if each.rules] or found
+        loose = tuple(_rules_on_shared_devices(pattern, stored, nodes, read.devices))
+        found = [each for each in found if each.rules] or found
+        choices += [each._replace(staying=each.staying + loose) for each in found]
     return choices
+
+
+def _rules_on_shared_devices(
+    pattern: TaintPattern, stored: Sequence[StoredTaintRule], nodes: Collection[str], devices: NodeDevices
+) -> Iterator[str]:
+    """Yield a text for each rule on a device that other nodes can use, too, and that no allocation holds any more."""
+    for each in stored:
+        address = DeviceAddress(*[part or "" for part in DeviceNames.of(each.rule.selector)])
+        reach = devices.reach.get(address)
+        if reach is None or (reach and (reach.issubset(nodes) or reach.isdisjoint(nodes))) or address in devices.held:
+            continue
+        if each.is_for(address) and pattern.matches(each.rule.taint.key, each.rule.taint.effect):
+            yield f"rule {visible(each.rule.meta.name)} taints {address}, which other nodes can use, too: name that"
 
 
 def choose(
