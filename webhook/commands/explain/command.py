@@ -24,9 +24,15 @@ from webhook.files import STDIN
 from webhook.files.report import STRUCTURED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.commands.explain.values import ExplainSubject
 
 VERSION: Final = 1
+_OF_FILES: Final = ("old", "user", "group", "namespace_labels", "device_class")
+_OF_NAMES: Final = ("dump", "mode", "in_tree")
+_OF_BOTH: Final = ("policy", "policy_configmap", "namespace", "time", "kubernetes_version")
+"""Flags by what they say something about: files, and objects by name."""
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -44,15 +50,22 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         return _explain_subject(subject, options, parser)
     if any(asked):
         parser.error("codes and files cannot be explained together")
-    if options.dump:
-        parser.error("--dump goes with one pod, claim, device or rule by name")
+    _refuse(_OF_NAMES, "goes with one pod, claim, device or rule by name", options, parser)
     # Late: reviews need most of the product, and the other questions little of it.
     from webhook.commands.explain.reviews import explain_files  # noqa: PLC0415
 
     return explain_files(options, parser)
 
 
+def _refuse(flags: Iterable[str], why: str, options: argparse.Namespace, parser: CommandLine) -> None:
+    """End with an error if one of the flags is given, which would do nothing."""
+    for flag in flags:
+        if getattr(options, flag) != parser.get_default(flag):
+            parser.error(f"--{flag.replace('_', '-')} {why}")
+
+
 def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
+    _refuse([*_OF_FILES, *_OF_NAMES, *_OF_BOTH], "does not go with codes", options, parser)
     words = [word.upper() for word in options.files]
     unknown = [word for word in words if word not in codes()]
     if unknown:
@@ -67,6 +80,7 @@ def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
 def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parser: CommandLine) -> int:
     if subject.namespace and options.namespace not in (None, subject.namespace):
         parser.error(f"-n {options.namespace} does not match the namespace of {subject.namespace}/{subject.name}")
+    _refuse(_OF_FILES, "goes with files", options, parser)
     options.namespace = subject.namespace or options.namespace
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.dump, options.policy], parser)
