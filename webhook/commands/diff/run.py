@@ -102,8 +102,10 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         objects = [each for each in manifests if _is_compared(each, options) and id(each) not in left_out]
         judged, changed = len(objects), list(_changed_objects(objects, manifests, stock, (old, new), options))
         notes += _notes(old, new, options.user)
-        if options.dump and not judged and not rows:
-            rows.append(Row(", ".join(map(shown, options.dump))).failed("contains nothing to compare"))
+        found = judged and (not options.namespace or any(row_of(each).kind in CLAIMS for each in objects))
+        if options.dump and not found and not rows:
+            nothing = f"no claim or template in namespace {options.namespace}" if judged else "nothing to compare"
+            rows.append(Row(", ".join(map(shown, options.dump))).failed(f"contains {nothing}"))
     counts = Counter(kind for _, changes in changed for kind in {each.kind for each in changes})
     values = {  # while `version` is 1, fields may be added, but none is removed
         "version": 1,
