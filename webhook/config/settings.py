@@ -44,6 +44,8 @@ class Flag:
     metavar: str = ""
     default: str | None = None
     short: str = ""
+    but: str = ""
+    """Of an enumeration, the value that cannot be given."""
 
     @property
     def variable(self) -> str:
@@ -53,7 +55,7 @@ class Flag:
     @property
     def choices(self) -> tuple[str, ...]:
         """All values, if they are those of an enumeration."""
-        return tuple(self.parse) if isinstance(self.parse, EnumType) else ()
+        return tuple(each for each in self.parse if each != self.but) if isinstance(self.parse, EnumType) else ()
 
 
 def switch(name: str, text: str, short: str = "") -> Flag:
@@ -134,7 +136,7 @@ class Values(dict[str, Any]):
                 text = default
         try:
             if text is not None:
-                self[flag.name] = flag.parse(text)
+                self[flag.name] = flag.parse("" if flag.but == text else text)
         except ValueError as error:
             if flag.choices:
                 self.errors.append(not_supported(Path(None, source), text, flag.choices))

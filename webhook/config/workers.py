@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from webhook.api.field import Path, not_supported
 from webhook.api.meta import NamespacedName
 from webhook.api.names import EXEMPT_NAMESPACES, PATCHER, WORKER
 from webhook.cluster.settings import ClusterSettings
@@ -80,7 +79,11 @@ _EVICT: Final = (
         Mode.OBSERVE,
     ),
     Flag(
-        "in-tree", "active or absent: whether the in-tree eviction controller runs; default: detected", InTree, "WHICH"
+        "in-tree",
+        "active or absent: whether the in-tree eviction controller runs; default: detected",
+        InTree,
+        "WHICH",
+        but=InTree.UNKNOWN,
     ),
     switch("delete-expired", "delete rules past their /expires-at instead of setting their effect to None"),
     *_controller(WORKER, "100", "200"),
@@ -126,7 +129,7 @@ _PATCH: Final = (
 
 def evict_command_line(program: str) -> DaemonCommandLine:
     """Return the flags of `evict`."""
-    parser = DaemonCommandLine(
+    return DaemonCommandLine(
         f"{program} evict",
         "Empties tainted devices: evicts the pods that use them, within limits on rate and number.",
         f"Each flag can also be set in the environment, such as {ENVIRONMENT_PREFIX}MODE for --mode. On SIGTERM it"
@@ -137,8 +140,6 @@ def evict_command_line(program: str) -> DaemonCommandLine:
         ),
         _EVICT,
     )
-    parser.values["in-tree"] = (InTree.ACTIVE, InTree.ABSENT)  # the third is only the default
-    return parser
 
 
 def patch_command_line(program: str) -> DaemonCommandLine:
@@ -162,9 +163,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     line = evict_command_line(program)
     values = line.read(arguments, environment)
     values.exclude("policy-configmap", "policy-file")
-    if values["in-tree"] is InTree.UNKNOWN:
-        supported = [InTree.ACTIVE, InTree.ABSENT]
-        values.errors.append(not_supported(Path(None, "--in-tree"), InTree.UNKNOWN.value, supported))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
         values.refuse("--mode", Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
     values.need("leader-elect", "leader-elect-lease")
