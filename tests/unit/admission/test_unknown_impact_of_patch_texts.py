@@ -10,7 +10,7 @@ from tests.unit.admission.guarding import UNKNOWN, allowing
 from tests.unit.admission.patch_guarding import SlowMemo, ask_patch, evicting, known, patching
 from webhook.policy.model import PolicyMode
 
-CLASS: Final = {"gpu": ("true",)}
+CLASS: Final[dict[str, tuple[str, ...]]] = {"gpu": ("true",)}
 FILTER: Final = {"deviceClassName": "gpu"}
 NOT_FOLLOWED: Final = "this webhook does not follow patches"
 
