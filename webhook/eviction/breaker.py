@@ -122,8 +122,9 @@ class Breaker:
                 continue
             if self._settings().devices is None:
                 self._reset(driver, "switched off")
-            elif self._acknowledged(driver, known.tripped_at):
-                self._reset(driver, "acknowledged")
+            elif self._acknowledged(driver, known, known.tripped_at):
+                known.tripped_at = None  # what was tainted after that time still counts, and may trip it at once
+                log.info("breaker reset", extra={"driver": driver, "reason": "acknowledged"})
 
     def forget_idle(self) -> None:
         """Drop drivers whose breaker has not tripped, and that tainted no device within the window."""
@@ -137,9 +138,11 @@ class Breaker:
         del self._drivers[driver]  # what it has tainted so far does not count any more
         log.info("breaker reset", extra={"driver": driver, "reason": why})
 
-    def _acknowledged(self, driver: str, at: datetime) -> bool:
-        until = self._settings().acknowledged_of(driver)
-        return until is not None and at <= until
+    def _acknowledged(self, driver: str, known: _Driver, tripped_at: datetime) -> bool:
+        """Return whether the trip, or some of what was tainted within the window, is acknowledged."""
+        until, (now, seconds) = self._settings().acknowledged_of(driver), self._moment()
+        tainted_at = [now - timedelta(seconds=seconds - at) for at in known.tainted.values()]
+        return until is not None and min([tripped_at, *tainted_at]) <= until
 
     # --- questions -------------------------------------------------------------------------------
 
