@@ -285,8 +285,8 @@ class BreakerSettings(msgspec.Struct, frozen=True):
     """Drivers, with the time up to which what they have tainted is acknowledged."""
 
     def acknowledged_of(self, driver: str) -> datetime | None:
-        """That time, or None."""
-        return dict(self.acknowledged).get(driver)
+        """Return the last such time, or None."""
+        return max([until for name, until in self.acknowledged if name == driver], default=None)
 
 
 class Pause(msgspec.Struct, frozen=True):

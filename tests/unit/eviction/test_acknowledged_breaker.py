@@ -78,3 +78,9 @@ def test_acknowledgement_counts_once_however_often_the_policy_changes() -> None:
     world.advance(10)
     world.change_policy(FREE)
     assert world.worker._core.breaker._drivers[DRIVER].tripped_at == tripped_at
+
+
+@pytest.mark.parametrize("order", [(0, 30), (30, 0)])
+def test_last_acknowledged_time_of_a_driver_holds_whatever_the_order(order: tuple[int, ...]) -> None:
+    known = (*[(DRIVER, NOW + timedelta(seconds=at)) for at in order], ("other.example.com", NOW + timedelta(days=1)))
+    assert structs.replace(FIFTH, acknowledged=known).acknowledged_of(DRIVER) == NOW + timedelta(seconds=30)
