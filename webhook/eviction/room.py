@@ -287,8 +287,8 @@ class Room:
         for key in self.owned.get(name, ()):
             pod = self.view.inventory.pods.get(key)
             taken = None if pod is None else self.ledger.taken.get(pod.meta.uid)
-            if pod is None or (pod.finished and taken is None):
-                continue
+            if pod is None or (pod.finished and taken is None and (pod.completes or not pod.deleting)):
+                continue  # one that does not complete, and has failed, is replaced once it is gone
             uid = pod.meta.uid
             place = self.view.gang_of(pod, self.view.profile_of(pod)) or uid
             known.all.add(uid, place)

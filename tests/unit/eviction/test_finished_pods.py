@@ -14,7 +14,7 @@ from webhook.policy.model import Share
 
 
 def job(*names: str, **fields: Any) -> list[InventoryObject]:
-    return [*using(*names, make=owned, kind="Job", by="job", **fields)]
+    return [*using(*names, make=owned, kind="Job", by="job", completes=True, **fields)]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

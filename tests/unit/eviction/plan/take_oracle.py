@@ -194,7 +194,8 @@ def _places_of(room: Room, owner: str) -> tuple[set[str], set[str]]:
         if owner_of(pod) != owner:
             continue
         uid = pod.meta.uid
-        if pod.finished and uid not in room.ledger.taken and uid not in room.places:
+        counts = uid in room.ledger.taken or uid in room.places or (pod.deleting and not pod.completes)
+        if pod.finished and not counts:
             continue
         place = gang_of(room.world, pod) or uid
         places.add(place)
