@@ -10,8 +10,8 @@ The same view, ledger, policy and moment give the same plan. In this order:
 4. *Together*: units. All users of one tainted claim, and the members of a gang that are due within `gangWindow` of the
    first; if claims or a PodGroup with mode `all` tie them, all of them, however late the last is due.
 5. *When*: what each pod waits for by itself. One that could go waits for the others of its unit.
-6. *Order*: pods whose last requests failed come last; lowest priority first, then those refused least often, then the
-   longest due, then by name.
+6. *Order*: pods whose last requests failed come last, but not the rest of a gang; lowest priority first, then those
+   refused least often, then the longest due, then by name.
 
 `Line.take` decides which of the pods that may go find room. Source: `docs/eviction.md`.
 """
@@ -398,10 +398,11 @@ class _Pass:
 
     def _unit(self, members: tuple[Going, ...], key: str) -> Unit:
         failures = [self.ledger.failures[each.uid] for each in members if each.uid in self.ledger.failures]
-        failed = any(each.errors > 1 for each in failures)  # one passes, as when an API server starts
+        places = [place for each in members if (place := self._place_of(each.uid))]  # of a gang that has begun to go
+        failed = not places and any(each.errors > 1 for each in failures)  # one passes, as when an API server starts
         refusals = max([each.refusals for each in failures], default=0)
         due = max([each.due for each in members])
-        key = min([place for each in members if (place := self._place_of(each.uid))], default=key)
+        key = min(places, default=key)
         priority = max([each.pod.priority for each in members])
         return Unit(members, key, due, (failed, priority, refusals, due, members[0].key))
 

@@ -337,7 +337,8 @@ def _unit(world: World, wave: list[Going], gangs: set[str], claims: set[str]) ->
         key = members[0].gang or members[0].uid
     due = max([each.due for each in members])
     failures = [world.ledger.failures[each.uid] for each in members if each.uid in world.ledger.failures]
-    failed, refusals = any(each.errors > 1 for each in failures), max([each.refusals for each in failures], default=0)
+    failed = not places and any(each.errors > 1 for each in failures)
+    refusals = max([each.refusals for each in failures], default=0)
     priority = max([each.pod.priority for each in members])
     return Together(members, key, due, (failed, priority, refusals, due, members[0].key))
 
