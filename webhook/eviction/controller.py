@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from webhook.api.claims import ResourceClaim
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.pods import Pod, PodGroup
-from webhook.api.rules import DeviceTaintRule, own_rate
+from webhook.api.rules import EXPIRES_AT, DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.affected import AT_ONCE_MOST, alike
 from webhook.eviction.core import Core
@@ -191,6 +191,8 @@ class Controller:
             self._changed()
         self.planner.follow_ceilings()
         self.planner.note_expiry(rule)
+        if old is not None and _expiry_of(old) != _expiry_of(rule):
+            self.planner.expiry_known = False  # the rules for its hardware expire with it
         self._unseen_rules = True
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
@@ -226,7 +228,9 @@ class Controller:
             return
         prefix = "" if namespace is None else f"{namespace}/"
         self.upkeep.expect_ends(prefix)
-        if namespace is not None:
+        if namespace is None:
+            self.planner.expiry_known = False
+        else:
             pods = [key for key in self._deps.inventory.pods if key.startswith(prefix)]
             self._core.affected.mark(pods)
             for owner in {owner_of(self._deps.inventory.pods[key]) for key in pods}:
@@ -523,3 +527,8 @@ def _fields(pod: PodRef, eviction: Eviction) -> dict[str, object]:
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:
     return rule.selector, rule.taint, rule.meta.annotations, rule.deleting, rule.origin
+
+
+def _expiry_of(rule: DeviceTaintRule) -> tuple[str, str]:
+    expires = rule.meta.annotations.get(EXPIRES_AT, "")
+    return expires, rule.taint.effect if expires else ""

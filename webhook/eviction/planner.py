@@ -57,7 +57,8 @@ class Planner:
         """Stopped groups that are to be looked at again, and when, in monotonic seconds."""
         self._expires_at: datetime | None = None
         """When the next rule expires."""
-        self._expiry_known = False
+        self.expiry_known = False
+        """Whether that is known, and what has expired is left out."""
 
     @property
     def wait_seconds(self) -> float:
@@ -190,24 +191,25 @@ class Planner:
             self.rules_seen = core.affected.revision
             self.follow_ceilings()
 
-    def note_expiry(self, rule: DeviceTaintRule) -> Expiry:
-        """Note when a rule expires; return what to do about that now."""
+    def note_expiry(self, rule: DeviceTaintRule) -> None:
+        """Note when a rule expires."""
         now = self._deps.clock.now()
         what, seconds = expiry_of(rule, now)
         if what is Expiry.LATER:
             at = later(now, seconds)
             self._expires_at = min(self._expires_at or at, at)
-        return what
 
     def _follow_expiry(self) -> None:
         """Act for rules that have expired no longer, and note when the next one does."""
         core, next_at = self._core, self._expires_at
-        if self._expiry_known and (next_at is None or next_at > self._deps.clock.now()):
+        if self.expiry_known and (next_at is None or next_at > self._deps.clock.now()):
             return
-        self._expiry_known, self._expires_at = True, None
+        self.expiry_known, self._expires_at = True, None
         expiring = [rule for rule in self._deps.inventory.rules.values() if EXPIRES_AT in rule.meta.annotations]
-        expired = [rule.meta.name for rule in expiring if self.note_expiry(rule) is Expiry.TAKE_BACK]
-        core.affected.mark_claims(core.evictions.refresh(*expired))
+        for rule in expiring:
+            self.note_expiry(rule)
+        siblings = [rule for rule in self._deps.inventory.rules.values() if rule.origin.rule]  # as their owners do
+        core.affected.mark_claims(core.evictions.refresh(*[rule.meta.name for rule in (*expiring, *siblings)]))
 
     def _queue_rules(self, before: Mapping[str, RuleFigures], made: Mapping[str, RuleFigures]) -> None:
         """Queue rules that hit others than before: their conditions are due, at once if they are stopped now."""
