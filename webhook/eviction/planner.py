@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from webhook.api.pods import Pod
 from webhook.api.rules import EXPIRES_AT, DeviceTaintRule
+from webhook.eviction.affected import AT_ONCE_MOST
 from webhook.eviction.core import Core
 from webhook.eviction.events import Telling
 from webhook.eviction.expiry import Expiry, expiry_of
@@ -210,6 +211,8 @@ class Planner:
             self.note_expiry(rule)
         siblings = [rule for rule in self._deps.inventory.rules.values() if rule.origin.rule]  # as their owners do
         core.affected.mark_claims(core.evictions.refresh(*[rule.meta.name for rule in (*expiring, *siblings)]))
+        while 0 < core.affected.pending <= AT_ONCE_MOST:  # a unit that is about to go need not wait for that
+            core.affected.follow()
 
     def _queue_rules(self, before: Mapping[str, RuleFigures], made: Mapping[str, RuleFigures]) -> None:
         """Queue rules that hit others than before: their conditions are due, at once if they are stopped now."""
