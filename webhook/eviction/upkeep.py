@@ -291,7 +291,7 @@ class Upkeep:
             self._expect_end(key, new)
         elif new.finished:
             self._ledger.doubts.pop(new.meta.uid, None)
-        if new.finished and new.meta.uid not in self._ledger.taken and self._room.everywhere.has(new.meta.uid):
+        if new.finished and new.meta.uid not in self._ledger.taken and new.meta.uid in self._room.everywhere:
             self._room.vacate(new.meta.uid, new.meta.namespace)
 
     def _begin_end(self, key: str, pod: Pod) -> None:
