@@ -64,7 +64,7 @@ def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
         return Expiry.LATER, (expires - now).total_seconds()
     known = condition_of(rule.conditions, CONTESTED)
     # The condition is written once an expiry has passed, so an earlier expiry has been handled already (ADR 13).
-    handled_at = None if known is None else known.last_transition_time
+    handled_at = None if known is None or known.reason == ExpiryReason.IN_TIME else known.last_transition_time
     if known is None or handled_at is None or handled_at < expires or is_announced(known, rule):
         return Expiry.TAKE_BACK, 0.0
     return Expiry.CONTESTED, 0.0
@@ -88,6 +88,7 @@ class ExpiryReason(StrEnum):
     TAKEN_BACK = "TakenBack"
     RESTORED = "Restored"
     CHANGED = "ExpiryChanged"
+    IN_TIME = "ExpiryChangedInTime"
 
 
 def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> ConditionState:
@@ -104,6 +105,8 @@ def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> Conditio
             return ConditionState("True", reason.value, text)
         case ExpiryReason.CHANGED:
             return ConditionState("False", reason.value, "the expiry was changed")
+        case ExpiryReason.IN_TIME:
+            return ConditionState("False", reason.value, "the expiry was changed before the rule was taken back")
 
 
 class ForgottenTaints(NamedTuple):
@@ -221,7 +224,8 @@ class RuleExpiry:
         elif known is None or known.status == "False":
             return known
         elif expires is None or now < expires:
-            reason = ExpiryReason.CHANGED
+            begun = self._begun or known.observed_generation == rule.generation
+            reason = ExpiryReason.IN_TIME if known.status == UNKNOWN and begun else ExpiryReason.CHANGED
         elif what is Expiry.NONE and known.status == UNKNOWN:
             reason = ExpiryReason.TAKEN_BACK
         else:

@@ -20,6 +20,7 @@ RESTORED = Condition(CONTESTED, "True", "Restored", "in any words", 1, NOW)
 BEGUN = Condition(CONTESTED, "Unknown", "TakingBack", "in any words", 1, NOW)
 TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", "in any words", 1, NOW)
 CHANGED = ("False", "ExpiryChanged", "the expiry was changed")
+IN_TIME = ("False", "ExpiryChangedInTime", "the expiry was changed before the rule was taken back")
 
 
 def annotate(world: World, text: str) -> None:
@@ -29,11 +30,18 @@ def annotate(world: World, text: str) -> None:
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])
 @pytest.mark.parametrize("text", [LATER, "", "soon"], ids=["later", "none", "no time"])
-@pytest.mark.parametrize("known", [RESTORED, BEGUN], ids=["restored", "begun"])
-def test_condition_about_another_expiry_is_taken_back(known: Condition, text: str, effect: str) -> None:
-    world = delegated(rule(effect=effect, annotations={EXPIRES_AT: text}, conditions=(known,)))
+@pytest.mark.parametrize(
+    ("known", "generation", "says"),
+    [(RESTORED, 1, CHANGED), (BEGUN, 1, IN_TIME), (BEGUN, 2, CHANGED)],
+    ids=["restored", "begun", "taken back"],
+)
+def test_condition_about_another_expiry_is_taken_back(
+    known: Condition, generation: int, says: tuple[str, str, str], text: str, effect: str
+) -> None:
+    given = rule(effect=effect, annotations={EXPIRES_AT: text}, conditions=(known,), generation=generation)
+    world = delegated(given)
     world.advance(30)
-    assert world.condition("rule", CONTESTED) == CHANGED
+    assert world.condition("rule", CONTESTED) == says
 
 
 def test_condition_of_a_rule_that_was_taken_back_in_peace_stays() -> None:
