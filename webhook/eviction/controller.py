@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from webhook.api.claims import ResourceClaim
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.pods import Pod, PodGroup
-from webhook.api.rules import EXPIRES_AT, DeviceTaintRule, own_rate
+from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.affected import AT_ONCE_MOST, alike
 from webhook.eviction.core import Core
@@ -35,6 +35,8 @@ from webhook.flowcontrol.loop import LastingFault, together
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.inventory.gangs import goes_with_all, group_key
+from webhook.inventory.pools import acts
+from webhook.inventory.rule_delta import is_for_hardware
 from webhook.inventory.state import InventoryObject, claim_keys, key_of
 from webhook.inventory.targets import is_ours
 
@@ -191,7 +193,7 @@ class Controller:
             self._changed()
         self.planner.follow_ceilings()
         self.planner.note_expiry(rule)
-        if old is not None and _expiry_of(old) != _expiry_of(rule):
+        if old is not None and is_for_hardware(rule) and acts(rule.taint.effect):
             self.planner.expiry_known = False  # the rules for its hardware expire with it
         self._unseen_rules = True
 
@@ -527,8 +529,3 @@ def _fields(pod: PodRef, eviction: Eviction) -> dict[str, object]:
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:
     return rule.selector, rule.taint, rule.meta.annotations, rule.deleting, rule.origin
-
-
-def _expiry_of(rule: DeviceTaintRule) -> tuple[str, str]:
-    expires = rule.meta.annotations.get(EXPIRES_AT, "")
-    return expires, rule.taint.effect if expires else ""
