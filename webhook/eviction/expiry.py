@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
@@ -25,7 +25,7 @@ from webhook.eviction.conditions import ConditionState, updated
 from webhook.eviction.ports import Dependencies
 from webhook.flowcontrol.loop import LastingFault
 from webhook.flowcontrol.workqueue import TimeSlice
-from webhook.inventory.hardware import is_published
+from webhook.inventory.hardware import is_published, is_written_for_hardware
 from webhook.inventory.pools import Pool, PoolId, acts
 from webhook.inventory.state import Inventory
 from webhook.inventory.targets import DeviceNames, can_judge
@@ -79,6 +79,23 @@ def is_announced(known: Condition, rule: DeviceTaintRule) -> bool:
     at = known.last_transition_time
     in_time = expires is not None and at is not None and at >= expires
     return known.status == UNKNOWN and in_time and known.observed_generation == rule.generation
+
+
+def has_expired_owner(
+    rule: DeviceTaintRule, inventory: Inventory, what: Callable[[DeviceTaintRule], tuple[Expiry, float]]
+) -> bool | None:
+    """Tell whether a rule is for the hardware of one that has expired, taken back or not; None: that one is not there.
+
+    `what` returns as `expiry_of`.
+    """
+    origin = rule.origin
+    owner = inventory.rules.get(origin.name) if origin.rule else None
+    if owner is None or owner.meta.uid != origin.belongs_to:
+        return None
+    acting = structs.replace(owner, taint=structs.replace(owner.taint, effect=rule.taint.effect))
+    found, _ = what(acting)
+    expired = found is Expiry.TAKE_BACK or (found is Expiry.CONTESTED and not acts(owner.taint.effect))
+    return expired and is_written_for_hardware(rule, acting, inventory.pools)
 
 
 class ExpiryReason(StrEnum):

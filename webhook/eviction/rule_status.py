@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import structs
-
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
@@ -25,13 +23,11 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.core import Core
 from webhook.eviction.events import RENEW_SECONDS, rule_event
-from webhook.eviction.expiry import Expiry, ExpiryStep, RuleExpiry, without_time
+from webhook.eviction.expiry import Expiry, ExpiryStep, RuleExpiry, has_expired_owner, without_time
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.flowcontrol.loop import LastingFault
-from webhook.inventory.hardware import is_written_for_hardware
-from webhook.inventory.pools import acts
 from webhook.inventory.targets import can_judge, is_ours, start_of, tolerating_scheduling
 
 log = logging.getLogger(__name__)
@@ -94,19 +90,11 @@ class RuleStatusUpdater:
         """Tell whether the rule is to be taken back, so that no pod is evicted for it, however long that takes."""
         if not self._deps.mode.acts:
             return False
-        return self._state_of(rule).expiry.what(rule)[0] is Expiry.TAKE_BACK or self._has_expired_owner(rule)
-
-    def _has_expired_owner(self, rule: DeviceTaintRule) -> bool:
-        """Tell whether the rule is there for the hardware of one that has expired, until it is deleted as well."""
-        origin, state, inventory = rule.origin, self._state_of(rule), self._deps.inventory
-        owner = inventory.rules.get(origin.name) if origin.rule else None
-        if owner is not None and owner.meta.uid == origin.belongs_to:
-            acting = structs.replace(owner, taint=structs.replace(owner.taint, effect=rule.taint.effect))
-            what = self._state_of(owner).expiry.what(acting)[0]
-            taken_back = what is Expiry.CONTESTED and not acts(owner.taint.effect)
-            expired = what is Expiry.TAKE_BACK or taken_back
-            state.owner_expired = expired and is_written_for_hardware(rule, acting, inventory.pools)
-        return state.owner_expired
+        state, inventory = self._state_of(rule), self._deps.inventory
+        owner_expired = has_expired_owner(rule, inventory, lambda each: self._state_of(each).expiry.what(each))
+        if owner_expired is not None:
+            state.owner_expired = owner_expired
+        return state.owner_expired or state.expiry.what(rule)[0] is Expiry.TAKE_BACK
 
     def forget(self, rule: DeviceTaintRule) -> None:
         """Forget a rule that is gone."""

@@ -22,7 +22,7 @@ from webhook.api.pods import DisruptionBudget, Pod
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.commands.shared.objects import StatusObjects
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
-from webhook.eviction.expiry import Expiry, expiry_of
+from webhook.eviction.expiry import Expiry, expiry_of, has_expired_owner
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
@@ -306,7 +306,7 @@ class WorkerView:
         evictions = Evictions(
             inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or settings.now
         )
-        evictions.expired = lambda rule: self._acts and expiry_of(rule, settings.now)[0] is Expiry.TAKE_BACK
+        evictions.expired = self._expired
         evictions.everything()
         hits = evictions.hits().items()
         self._hit = {key: hit for key, hit in hits if self._keys[inventory.pods[key].meta.uid] == key}
@@ -342,6 +342,12 @@ class WorkerView:
                     yield _leaving(pod, eviction, Evictor.OURS, settings, self._settings.now)
             elif self._keys[uid] == key and (uid in self._plan.going or uid in self._plan.waits):
                 yield self._staying(pod, eviction)
+
+    def _expired(self, rule: DeviceTaintRule) -> bool:
+        if not self._acts:
+            return False
+        what = partial(expiry_of, now=self._settings.now)
+        return what(rule)[0] is Expiry.TAKE_BACK or bool(has_expired_owner(rule, self._inventory, what))
 
     def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
         status = partial(_status, pod, eviction, Evictor.OURS)
