@@ -155,12 +155,13 @@ class Breaker:
                 self._judge(driver, known, self._moment()[1])
         return frozenset(driver for driver, known in self._drivers.items() if known.tripped_at is not None)
 
-    def _most(self, driver: str, settings: BreakerSettings) -> int | None:
-        """Return how many devices a driver may taint; None is any number."""
+    def _most(self, driver: str, settings: BreakerSettings) -> float:
+        """Return how many devices a driver may taint; infinite for any number."""
         before = self._moment()[0] - timedelta(seconds=settings.window_seconds)
-        return max_unavailable(settings.devices, self._inventory.pools.counted_devices(driver, before))
+        most = max_unavailable(settings.devices, self._inventory.pools.counted_devices(driver, before))
+        return math.inf if most is None else most
 
-    def _judge(self, driver: str, known: _Driver, moment: float, most: int | None = None) -> float:
+    def _judge(self, driver: str, known: _Driver, moment: float, most: float | None = None) -> float:
         """Look whether the breaker trips; return how many more devices certainly do not trip it.
 
         `most`: how many it may taint, if that is known already.
@@ -175,10 +176,10 @@ class Breaker:
                 device: at for device, at in known.tainted.items() if now - timedelta(seconds=seconds - at) > until
             }
         most, tainted = self._most(driver, settings) if most is None else most, len(known.tainted)
-        if most is not None and tainted > most and isinstance(settings.devices, Share):
+        if tainted > most and isinstance(settings.devices, Share):
             tainted = ShareUse(self._inventory.pools, driver, [pool for pool, _ in known.tainted]).devices
-        if most is None or tainted <= most:
-            return math.inf if most is None else most - tainted
+        if tainted <= most:
+            return most - tainted
         known.tripped_at = now - timedelta(seconds=seconds - moment)
         log.error(
             "breaker tripped: too many devices were tainted, so taints in slices of this driver evict no pod",
