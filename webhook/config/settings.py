@@ -55,7 +55,8 @@ class Flag:
     @property
     def choices(self) -> tuple[str, ...]:
         """All values, if they are those of an enumeration."""
-        return tuple(each for each in self.parse if each != self.but) if isinstance(self.parse, EnumType) else ()
+        values: tuple[str, ...] = tuple(self.parse) if isinstance(self.parse, EnumType) else ()
+        return tuple(each for each in values if each != self.but)
 
 
 def switch(name: str, text: str, short: str = "") -> Flag:

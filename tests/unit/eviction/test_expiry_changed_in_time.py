@@ -10,6 +10,7 @@ from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.rules import EXPIRES_AT, DeviceTaintRule
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.ports import WriteFailure
+from webhook.inventory.state import InventoryObject
 
 
 class RefusesFirst(FakeCluster):
@@ -31,7 +32,8 @@ def changed_and_back(*, restarts: bool, edits: bool) -> World:
     if restarts:
         again = evicting(cluster=RefusesFirst)
         again.clock.wall = world.clock.wall
-        for each in (*world.inventory.claims.values(), *world.inventory.pods.values(), world.rule()):
+        stored: list[InventoryObject] = [*world.inventory.claims.values(), *world.inventory.pods.values(), world.rule()]
+        for each in stored:
             again.inventory.apply(None, each)
         again.worker.start()
         world = again
@@ -39,8 +41,8 @@ def changed_and_back(*, restarts: bool, edits: bool) -> World:
     annotate(world, past)
     assert isinstance(world.cluster, RefusesFirst)
     world.cluster.refuses = False
-    for each in list(world.inventory.pods.values()):
-        world.edit(each, hold=None)
+    for pod in list(world.inventory.pods.values()):
+        world.edit(pod, hold=None)
     world.advance(120)
     return world
 

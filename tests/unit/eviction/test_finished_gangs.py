@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.builders import NOW
@@ -12,7 +14,7 @@ from tests.unit.eviction.world import evicting
 
 @pytest.mark.parametrize("gang", ["", "ring"])
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-def test_pod_that_finishes_frees_the_place_of_its_gang(limit: dict[str, int], gang: str) -> None:
+def test_pod_that_finishes_frees_the_place_of_its_gang(limit: dict[str, Any], gang: str) -> None:
     world = evicting(*job("done", hold="later", gang=gang), *job("a", hold="later"), rule(), **limit)
     world.edit(world.pod("done"), deleting=True, grace_ends=NOW)
     world.settle()
