@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         report.add(Row("audit", local=False, entries=(Entry(Level.WARNING, _NO_POLICY),)))
     if options.namespace is None:
         _add_confirmations(found, report)
-    _add_claims(found, now, report, (options.policy_configmap.namespace, *options.exempt_namespaces))
+    _add_claims(found, now, report, options.exempt_namespaces)
     if options.kubernetes_version:
         _add_release_changes(found, options.kubernetes_version, now, report)
     # An empty cluster is a valid answer.

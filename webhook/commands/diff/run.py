@@ -163,7 +163,7 @@ def _is_compared(manifest: Manifest, options: argparse.Namespace) -> bool:
     row = row_of(manifest)
     if GroupVersionKind.parse(row.api_version, row.kind) not in BY_KIND or "deletionTimestamp" in meta(manifest.value):
         return False
-    if row.kind in CLAIMS and row.namespace in (options.policy_configmap.namespace, *options.exempt_namespaces):
+    if row.kind in CLAIMS and row.namespace in options.exempt_namespaces:
         return False
     return row.kind not in CLAIMS or options.namespace in (None, row.namespace or DEFAULT_NAMESPACE)
 

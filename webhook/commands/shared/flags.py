@@ -156,10 +156,8 @@ def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) ->
 
 def add_exempt_namespaces(parser: argparse.ArgumentParser) -> None:
     """Add `--exempt-namespaces`, for verbs that judge claims as the registered webhook does."""
-    text = (
-        "namespaces whose claims and templates the webhook is not asked about, besides its own; "
-        f"default {','.join(EXEMPT_NAMESPACES)}"
-    )
+    names = ",".join(EXEMPT_NAMESPACES)
+    text = f"namespaces whose claims and templates the webhook is not asked about; default {names}"
     parser.add_argument(
         "--exempt-namespaces", type=texts.as_namespaces, default=EXEMPT_NAMESPACES, metavar="NS,...", help=text
     )
