@@ -262,7 +262,7 @@ class Audit(Subject):
 
     async def get_page(self, *_: Any, **__: Any) -> bytes:
         await self.ask("page")
-        return b'{"metadata": {}, "items": []}'
+        return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
 
     def wake(self) -> None:
         self.store.use(JUDGES[self.wakes % 3 // 2])
