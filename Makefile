@@ -66,7 +66,7 @@ contracts: setup
 
 .PHONY: unit
 unit: setup ## the unit tests but for the long ones, which tests/long.txt names
-	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $$(grep ^tests/ tests/long.txt | sed s/^/--ignore=/) $(UNIT)
+	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow and not whole" $$(grep ^tests/ tests/long.txt | sed s/^/--ignore=/) $(UNIT)
 
 .PHONY: unit-3.13
 unit-3.13: setup ## unit tests and tests/https on Debian 13's Python 3.13, the image's (needs root and debootstrap)

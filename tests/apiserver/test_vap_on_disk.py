@@ -21,10 +21,7 @@ from webhook.commands.shared.main import main_of
 
 Json = dict[str, Any]
 
-pytestmark = [
-    pytest.mark.skipif(MINOR < 37, reason="ManifestBasedAdmissionControlConfig is on since 1.37"),
-    pytest.mark.whole,
-]
+pytestmark = pytest.mark.skipif(MINOR < 37, reason="ManifestBasedAdmissionControlConfig is on since 1.37")
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "integrations.md"
 SHOWN: Final = "/etc/kubernetes/admission"

@@ -112,7 +112,7 @@ _SHOWN_ELSEWHERE: Final = {
     *("evict.enabled", "evict.mode", "highAvailability", "hostNetwork", "lifted", "monitoring.enabled"),
     *("namespace.create", "openReports.enabled", "patch.enabled", "patches.enabled", "patches.sliceAttributes"),
     "watchPods",
-    *(f"{verb}.{name}" for verb in ("evict", "patch") for name in ("resources", "extraArgs", "extraEnv", "replicas")),
+    *(f"{verb}.{name}" for verb in ("evict", "patch") for name in ("resources", "extraArgs", "extraEnv")),
 }
 """What a component or an overlay stands for, whose objects test_parity.py compares; and what `serve` has, too."""
 

@@ -20,8 +20,6 @@ from tests.controlplane.processes import wait_until
 from webhook.commands import audit
 from webhook.commands.shared.main import main_of
 
-pytestmark = pytest.mark.whole
-
 ACCOUNT: Final = "device-taint-webhook-reports"
 NAME: Final = "device-taint-webhook"
 DEFINITIONS: Final = Path(__file__).parents[2] / "controlplane" / "openreports"

@@ -202,7 +202,6 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
     _compare(cluster, SERVED, token)
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     ("component", "flag", "followed"),
     [

@@ -25,8 +25,6 @@ from tests.controlplane.assets import Assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
-pytestmark = pytest.mark.whole
-
 Json = dict[str, Any]
 
 GITOPS: Final = "Keep the webhook disabled by a commit"
@@ -43,6 +41,7 @@ def _configurations(reader: Reader) -> int:
     return len(reader.run(f"kubectl get {CONFIGURATIONS} {LABELLED} -o name --ignore-not-found").split())
 
 
+@pytest.mark.whole
 def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_deployed(reader: Reader) -> None:
     """No replica answers all the while."""
     (delete,) = blocks(RUNBOOKS, RUNBOOKS_TOP)
@@ -66,7 +65,9 @@ def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_depl
     wait_until(lambda: not _rule_is_admitted(reader), "the commit is reverted")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(each, marks=() if each == "self-managed" else pytest.mark.whole) for each in WAYS]
+)
 def test_m4_the_component_takes_two_configurations_out_of_every_installation_and_nothing_else(
     assets: Assets, reader: Reader, way: str
 ) -> None:

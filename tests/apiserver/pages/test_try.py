@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import pytest
 import yaml
 
 from tests.apiserver.objects import claim_of
@@ -13,8 +12,6 @@ from tests.apiserver.pages.fleet import DRIVER, RULES, example_driver
 from tests.apiserver.pages.following import Reader, blocks, section
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-
-pytestmark = pytest.mark.whole
 
 Json = dict[str, Any]
 
