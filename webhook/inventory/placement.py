@@ -199,20 +199,19 @@ def _agreed(shape: PodShape, pods: Sequence[Seeker], results: Sequence[int | str
         return PodPlacement(shape, tuple(pods), 0, 0, next(each for each in results if isinstance(each, str)))
     least, most = min(numbers), max(numbers)
     why = "it depends on which pods come first" if least < most else ""
-    supply, asks = search.supply, [ask for each in shape.requests for ask in each]
-    every = supply.unsure and any(ask.every for ask in asks)
+    asks = [ask for each in shape.requests for ask in each]
+    unsure = search.supply.unsure.intersection(asks)
+    every = any(ask.every for ask in unsure)
     if most == len(pods) and not every:
         return PodPlacement(shape, tuple(pods), least, 0, why)
-    if every or (supply.unsure and (len(shape.requests) > 1 or any(ask.count > 1 for ask in asks))):
+    if every or (unsure and (len(shape.requests) > 1 or any(ask.count > 1 for ask in unsure))):
         least = 0 if every else least
         return PodPlacement(shape, tuple(pods), least, 0, "it is not known which nodes have which devices")
-    if not supply.unfinished.isdisjoint(asks):
-        return PodPlacement(shape, tuple(pods), least, 0, "a pool that may have devices for them is being published")
     try:
         free = search.count_free(shape)
     except NotKnownError as error:  # there was no time left for it, nor to look at an empty cluster
         return PodPlacement(shape, tuple(pods), 0, 0, str(error))
-    never = not _Search(supply, empty=True).finds(shape)
+    never = not _Search(search.supply, empty=True).finds(shape)
     return PodPlacement(shape, tuple(pods), least, len(pods) - most, why, never, free)
 
 

@@ -85,8 +85,6 @@ class _Published(NamedTuple):
     counters: Mapping[tuple[str, str], Fraction]
     complete: bool
     """Whether all slices are there, and make sense together: the scheduler takes nothing of other pools."""
-    unfinished: bool
-    """Whether some are not there yet."""
 
 
 class Supply:
@@ -123,36 +121,32 @@ class Supply:
         self._places: dict[bool, Sequence[NodePlace]] = {}
         self._local: dict[str, list[PoolId]] = {}
         self._wide: list[PoolId] = []
-        self._roomy: set[str] = set()
-        """The nodes with a pool that may have a free device, by how many are in use."""
+        self._full: set[PoolId] = set()
+        """Pools that certainly have no free device."""
         self._freed_pools = {
             (each.driver, each.pool) for key in freed for each in inventory.claims[key].allocation or ()
         }
         for identity, pool in in_steps(inventory.pools.items(), self.look, _POOLS_BETWEEN_LOOKS):
-            roomy = not self._is_full(identity, pool)
-            for node in pool.nodes:
+            if self._is_full(identity, pool):
+                self._full.add(identity)
+            for node in pool.nodes or [pool.own[0].node_name or None] * (not pool.complete):
                 if node is None:
                     self._wide.append(identity)
                 else:
                     self._local.setdefault(node, []).append(identity)
-                    if roomy:
-                        self._roomy.add(node)
         self._published: dict[PoolId, _Published] = {}
         self._tests: dict[Wish, tuple[Selector, ...]] = {}
         self._matching: dict[tuple[Wish, PoolId], tuple[StockDevice, ...]] = {}
-        self.unsure = False
-        """Whether devices were left out because it is not known which nodes have them."""
-        self.unfinished: set[Wish] = set()
-        """What would match devices of pools that are being published."""
+        self.unsure: set[Wish] = set()
+        """What matches devices that were left out because it is not known which nodes have them."""
 
     # --- places ----------------------------------------------------------------------------------
 
     def places(self, *, even_full: bool) -> Sequence[NodePlace]:
         """Return where devices can be used, by name; `even_full`: also where claims keep all of them."""
         if even_full not in self._places:
-            self._places[even_full] = self._places_by_name(
-                self._local.keys() if even_full or self._wide else self._roomy
-            )
+            roomy = {node for node, pools in self._local.items() if not self._full.issuperset(pools)}
+            self._places[even_full] = self._places_by_name(self._local.keys() if even_full or self._wide else roomy)
         return self._places[even_full]
 
     def _places_by_name(self, named: AbstractSet[str]) -> Sequence[NodePlace]:
@@ -164,13 +158,13 @@ class Supply:
         found = [NodePlace(node) for node in sorted(named)] + [NodePlace("", each) for each in sorted(selectors - {""})]
         return found or [NodePlace()]
 
-    def _is_at(self, offer: Offer, place: NodePlace) -> bool:
+    def _is_at(self, ask: Wish, offer: Offer, place: NodePlace) -> bool:
         if self._nodes is not None:
             return reaches(offer.nodes, place.node, self._nodes.get(place.node, {}))
         if offer.nodes.get("nodeName") or offer.nodes.get("allNodes"):
             return reaches(offer.nodes, place.node, {})
         is_there = bool(place.selector) and _selector_of(offer) == place.selector
-        self.unsure |= not is_there
+        self.unsure |= set() if is_there else {ask}
         return is_there
 
     def node_of(self, device: AllocationResult) -> str | None:
@@ -215,7 +209,7 @@ class Supply:
         drawn = {counter for device in devices.values() for counter, _ in device.offer.draws}
         once = number == len(devices) and len(sets) == len({*sets})
         valid = pool.complete and once and drawn <= counters.keys()
-        return _Published(tuple(devices.values()), counters, valid, not pool.complete)
+        return _Published(tuple(devices.values()), counters, valid)
 
     def _taints_on(self, device: DeviceId, pool: Pool) -> tuple[DeviceTaint, ...]:
         found = [taint for taint in pool.taints_of(device.device) if acts(taint.effect)]
@@ -249,15 +243,18 @@ class Supply:
     def candidates(self, ask: Wish, place: NodePlace, *, even_full: bool = False) -> list[StockDevice]:
         """Return the devices at a place that a request selects; closed ones only if it wants them all.
 
-        Pools without a free device are left out, unless `even_full`. Raises NotKnownError.
+        Pools without a free device are left out, unless `even_full`: then all slices must be there.
+        Raises NotKnownError.
         """
         self.look()
         found: list[StockDevice] = []
         for identity in sorted([*self._local.get(place.node, ()), *self._wide]):
             pool = self._inventory.pools.get(identity)
             assert pool is not None
-            if even_full or ask.every or ask.admin or not self._is_full(identity, pool):
-                found += [each for each in self._matches(ask, identity) if self._is_at(each.offer, place)]
+            if even_full and not pool.complete:
+                raise NotKnownError(f"pool {identity[0]}/{identity[1]} is being published")
+            if even_full or ask.every or ask.admin or identity not in self._full:
+                found += [each for each in self._matches(ask, identity) if self._is_at(ask, each.offer, place)]
         return found
 
     def _matches(self, ask: Wish, identity: PoolId) -> tuple[StockDevice, ...]:
@@ -270,8 +267,7 @@ class Supply:
         if not pool.complete:
             if ask.every:  # here and where a selector fails, the scheduler gives up the pod, not the node
                 raise NotKnownError(f"pool {identity[0]}/{identity[1]} is being published, or is not valid")
-            if not pool.unfinished:
-                return
+            return
         for device in pool.devices:
             self.look()
             offer = device.offer
@@ -283,9 +279,6 @@ class Supply:
             except EvaluationError as error:
                 raise NotKnownError(f"a selector fails on {device.id}: {error}") from None
             closed = device.is_closed_to(ask)
-            if pool.unfinished:
-                self.unfinished |= {ask} if matches and not closed else set()
-                continue
             if matches and not closed and self._evicts(device, ask):
                 raise NotKnownError(f"it may go to {device.id}, which evicts it again")
             if matches and (consumed(ask, device) is not None if ask.every else not closed):

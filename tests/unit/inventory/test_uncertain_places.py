@@ -188,6 +188,15 @@ WITHOUT_NODES: Final = [
         (1, 0, 0)),
 ]  # fmt: skip
 
+_FAR: Final = [pool("net", [device("x", "b")], nodeSelector=ZONE_A), *user("out-b", ["n1/n1-1"], ask("r", "gpu",
+    _model("b")))]  # fmt: skip
+WITHOUT_NODES += [
+    Row("two beside a pod that wants another device", [pool("n1", 2), pool("n2", 1), *_FAR, *user("out-a", [
+        "n1/n1-0"], ask("r", "gpu", _model("a"), count=2))], (1, 1, 0), never=True),
+    Row("all beside a pod that wants another device", [pool("n1", 2), pool("n2", 2), *_FAR, *user("out-a", [
+        "n1/n1-0"], ask("r", "gpu", _model("a"), **EVERY))], (2, 0, 0)),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize("row", WITHOUT_NODES, ids=lambda row: row.name)
 def test_where_nodes_are_not_known_a_pod_has_what_is_certainly_on_one_of_them(row: Row) -> None:
@@ -198,21 +207,32 @@ def test_where_nodes_are_not_known_a_pod_has_what_is_certainly_on_one_of_them(ro
 
 UNFINISHED: Final = pool("n2", 1, 0, 2)
 BEING_PUBLISHED: Final = [
-    Row("one that would have a device", [N1, UNFINISHED, *user("out", ["n1/n1-0"])], (0, 0, 1), "is being published"),
+    Row("one that would have a device", [N1, UNFINISHED, *user("out", ["n1/n1-0"])], (0, 1, 0)),
+    Row("one that has no device yet", [N1, pool("n2", [], 0, 2), *user("out", ["n1/n1-0"])], (0, 1, 0)),
+    Row("one of all nodes that has none yet", [N1, pool("net", [], 0, 2, allNodes=True), *user("out", ["n1/n1-0"])],
+        (0, 1, 0)),
     Row("beside a device for one of two", [pool("n1", 2), UNFINISHED, pool("n3", 1, nodeName="n2"), *user("out-a", [
-        "n1/n1-0"]), *user("out-b", ["n1/n1-1"])], (1, 0, 1), "is being published"),
+        "n1/n1-0"]), *user("out-b", ["n1/n1-1"])], (1, 1, 0)),
     Row("beside devices for all", [N1, UNFINISHED, pool("n3", 1, nodeName="n2"), *user("out", ["n1/n1-0"])],
         (1, 0, 0)),
-    Row("one with other devices", [N1, UNFINISHED, *user("out", ["n1/n1-0"], ask("r", "gpu", "false"))], (0, 1, 0),
-        never=True),
+    Row("one with other devices", [N1, UNFINISHED, *user("out", ["n1/n1-0"], ask("r", "gpu", "false"))], (0, 1, 0)),
     Row("one whose devices are closed", [N1, pool("n2", [device("x", taints=_CLOSED)], 0, 2), *user("out", [
-        "n1/n1-0"])], (0, 1, 0), never=True),
+        "n1/n1-0"])], (0, 1, 0)),
+    Row("one of another node than the pod's", [N1, UNFINISHED, *user("out", ["n1/n1-0"], owner="DaemonSet")],
+        (0, 1, 0), never=True),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", BEING_PUBLISHED, ids=lambda row: row.name)
 def test_a_pool_that_is_being_published_may_have_devices_later(row: Row) -> None:
     _judge(row)
+
+
+@pytest.mark.parametrize("nodes", [NODES, None], ids=["nodes are known", "they are not"])
+def test_a_pool_of_another_node_lets_no_pod_of_a_daemon_come_back(nodes: Any) -> None:
+    pods = [*user("out-d", ["n1/n1-0"], owner="DaemonSet"), *user("out-r", ["n1/n1-1"])]
+    results = told([GPU, pool("n1", 2), UNFINISHED, *pods], nodes=nodes)
+    assert {each.shape.node: (each.none, each.never) for each in results} == {"n1": (1, True), "": (1, False)}
 
 
 # --- pods of which nothing is known -----------------------------------------------------------------
