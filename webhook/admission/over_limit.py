@@ -489,16 +489,20 @@ def _places_of(
 ) -> tuple[PodPlacement, ...]:
     """Return where the evicted pods would go under these taints and all others, but for those of the rule `without`.
 
-    Nodes are not known here. Where pods are not followed, a pod has the claims that are reserved for it. Raises
-    OutOfTime.
+    Nodes are not known here. Where pods are not followed, a pod has the claims that are reserved for it.
     """
+    nameless = [Seeker("", "", ())] * len(impact.pods)
     if len(impact.pods) > _PLACED_MOST:
-        nameless = [Seeker("", "", ())] * len(impact.pods)
         return (PodPlacement.not_known(nameless, f"more than {_PLACED_MOST} pods are too many to place"),)
     go_on = context.budget.lasting(_PLACING_SECONDS)
     assumed = [(DeviceNames.of(rule.selector, inventory.servers), rule.taint) for rule in context.assumed]
-    seekers = list(_seekers(inventory, impact, partial(context.budget.check, "places")))
+
+    def look() -> None:
+        if not go_on():
+            raise NotKnownError("it takes too long to look at all claims")
+
     try:
+        seekers = list(_seekers(inventory, impact, look))
         supply = Supply(
             inventory,
             classes=None if context.patches.unknown else context.patches.classes or None,
@@ -509,7 +513,7 @@ def _places_of(
             go_on=go_on,
         )
     except NotKnownError as error:
-        return (PodPlacement.not_known(seekers, str(error)),)
+        return (PodPlacement.not_known(nameless, str(error)),)
     return placements(inventory, seekers, supply)
 
 

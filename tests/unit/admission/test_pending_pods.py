@@ -17,7 +17,7 @@ from tests.unit.admission.patch_guarding import FIRST, ask_patch, cel, evicting,
 from tests.unit.inventory.values import inventory_of, rule
 from tests.unit.patches.patched import slice_of
 from webhook.admission.chain import mutate, validate
-from webhook.admission.context import Budget
+from webhook.admission.context import Budget, OutOfTime
 from webhook.api.claims import demand_in
 from webhook.api.rules import SCOPE, DeviceSelector
 from webhook.inventory.state import Inventory, Sight
@@ -250,6 +250,17 @@ def test_many_pods_and_a_clock_that_has_run_out_are_not_known_and_refused() -> N
     budget = Budget(1000.0, lambda: float(next(ticks)))
     (refused,) = refusals(sent(tainting(), budget=budget))
     assert "it is not known whether 4 pods would find other devices: it takes too long to look at all" in refused
+
+
+def test_no_review_runs_out_of_time_over_the_claims_of_its_pods() -> None:
+    phases = set[str]()
+    for seconds in range(100):
+        try:
+            sent(tainting(), budget=Budget(float(seconds), partial(next, itertools.count())))
+        except OutOfTime as spent:
+            phases.add(spent.phase)
+    assert phases
+    assert "places" not in phases
 
 
 # --- the rest of the hardware ---------------------------------------------------------------------
