@@ -146,7 +146,7 @@ def test_pods_that_never_find_a_place_find_none_in_an_empty_cluster(world: World
     for result in told(_objects(world), nodes={f"n{at + 1}": {} for at in range(len(world.nodes) + 1)}):
         need = world.pods[int(result.pods[0].name.partition("-")[2])]
         places = [way for node in range(len(world.nodes)) for way in _ways(world, need, node, _all(world))]
-        if result.none:
+        if result.none and (need.number or not need.bound):  # else the scheduler may give up such a pod
             assert result.never is not bool(places)
 
 
