@@ -119,7 +119,7 @@ class Server:
             oldest_version=self.oldest_version,
             tell_failure=HandshakeFailures(self.metrics).tell,
             handshake_seconds=self.settings.handshake_seconds,
-            most_handshakes=self.settings.connections,
+            most_handshakes=self.settings.handshakes,
         )
         self.handler = Reviews(self.reviews, self.metrics, self.state, self.client_names)
         self.listener = Listener(

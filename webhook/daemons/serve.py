@@ -105,7 +105,7 @@ class Webhook(Process):
             oldest_version=settings.tls_min_version,
             tell_failure=HandshakeFailures(metrics).tell,
             handshake_seconds=settings.listener.handshake_seconds,
-            most_handshakes=settings.listener.connections,
+            most_handshakes=settings.listener.handshakes,
         )
         reviews = self._reviews = Listener(
             "reviews",

@@ -22,10 +22,11 @@ class ListenerSettings:
 
     connections: int = 2000
     """With a finished handshake, at a time. Each takes 50 to 100 KiB; an API server opens one for each review that it
-    waits for, some hundreds at most. When there are more, the one is closed that has waited for its client longest.
-    Beside them as many may be in their handshake, which takes about as much; then new ones are closed at once."""
-    handshake_seconds: float = 10.0
-    """For the TLS handshake."""
+    waits for, some hundreds at most. When there are more, the one is closed that has waited for its client longest."""
+    handshakes: int = 500
+    """Under way at a time, beside these; then new ones are closed at once. Each takes up to 420 KiB."""
+    handshake_seconds: float = 5.0
+    """For the TLS handshake: the longest timeoutSeconds of our entries, which API servers wait."""
     header_seconds: float = 10.0
     """From the first byte of a request to the end of its header."""
     idle_seconds: float = 120.0
@@ -34,8 +35,7 @@ class ListenerSettings:
     write_seconds: float = 10.0
     """For a client to take an answer that does not fit into the socket's buffer."""
     lingering_seconds: float = 0.5
-    """How long the rest of a refused body is read and thrown away, so that the client sees the answer rather than a
-    reset."""
+    """How long the rest of a refused body is read and thrown away, so that the client sees the answer."""
     close_seconds: float = 2.0
     """For a client to agree to the end of TLS."""
     drain_idle_seconds: float = 1.0

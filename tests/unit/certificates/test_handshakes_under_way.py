@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from webhook.certificates.authority import Authority
 from webhook.certificates.contexts import HandshakeFailures, listening_context, pair_context
+from webhook.server.settings import ListenerSettings
 from webhook.telemetry.metrics import Metrics
 
 NOW = datetime.now(UTC)  # noqa: TID251 -- OpenSSL judges by today
 CA = Authority.create("test CA", now=NOW, lifetime=timedelta(days=1))
 TRUSTING = ssl.create_default_context(cadata=CA.certificate.decode())
 MOST = 3
+BASE = Path(__file__).parents[3] / "manifests" / "base"
 
 
 class Port:
@@ -89,6 +92,20 @@ def test_handshake_that_is_over_makes_room_for_another(how: str) -> None:
     held.append(port.begin())
     with pytest.raises(ssl.SSLError):
         port.begin()
+
+
+def test_unfinished_handshakes_take_less_than_half_of_the_memory() -> None:
+    """One whose client has sent all but the end of the longest ClientHello takes 420 KiB."""
+    assert ListenerSettings().handshakes * 420 < 512 * 1024 / 2
+
+
+def test_handshake_may_last_as_long_as_the_most_patient_api_server_waits() -> None:
+    entries = [
+        entry
+        for name in ("validating", "mutating")
+        for entry in yaml.safe_load((BASE / f"{name}-webhook.yaml").read_text())["webhooks"]
+    ]
+    assert ListenerSettings().handshake_seconds == max(entry["timeoutSeconds"] for entry in entries)
 
 
 @pytest.mark.parametrize("demanded", [True, False])
