@@ -124,7 +124,7 @@ def listening_context(
     *,
     client_certificates: bool,
     oldest_version: TLSVersion = TLSVersion.TLS12,
-    tell_failure: Tell | None = None,
+    tell_failure: Tell = lambda *_: None,
     handshake_seconds: float = math.inf,
     most_handshakes: float = math.inf,
 ) -> ssl.SSLContext:
@@ -136,14 +136,13 @@ def listening_context(
     fails at once if `most_handshakes` are under way.
     """
     context = _context()
-    if tell_failure is not None:
-        attributes = {
-            "tell": staticmethod(tell_failure),
-            "timeout_seconds": handshake_seconds,
-            "most": most_handshakes,
-            "under_way": 0,
-        }
-        context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), attributes)
+    attributes = {
+        "tell": staticmethod(tell_failure),
+        "timeout_seconds": handshake_seconds,
+        "most": most_handshakes,
+        "under_way": 0,
+    }
+    context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), attributes)
     context.minimum_version = _VERSIONS[oldest_version]
     if client_certificates:
         context.verify_mode = ssl.CERT_REQUIRED
