@@ -136,7 +136,7 @@ class CertificateSource(ABC):
         self._metrics.certificate_not_before_timestamp_seconds.set(begins.timestamp())
         self._loaded.set()
 
-    def _read_client_ca(self) -> tuple[bytes | None, list[str]]:
+    def _read_client_ca(self) -> tuple[bytes | None, str]:
         """Return the CAs of clients; if the file has none, the last that it had, and what is wrong with it."""
         file = self._settings.client_ca_file
         try:
@@ -146,8 +146,8 @@ class CertificateSource(ABC):
         except (OSError, Unusable) as error:
             if self._client_ca is None:
                 raise
-            return self._client_ca, [str(error)]
-        return content, []
+            return self._client_ca, str(error)
+        return content, ""
 
     def _failed(self, error: Exception) -> bool:
         """Count a failure; return whether to log it."""
@@ -206,11 +206,11 @@ class FileSource(CertificateSource):
             self._fault.ended()
 
     def _load(self) -> None:
-        content, (client_ca, faults) = self._read(), self._read_client_ca()
+        content, (client_ca, fault) = self._read(), self._read_client_ca()
         if (content, client_ca) != (self._content, self._client_ca):
             self._replace(content, client_ca)
-        if faults:
-            raise Unusable("; ".join(faults))
+        if fault:
+            raise Unusable(fault)
 
     def _replace(self, content: tuple[bytes, bytes], client_ca: bytes | None) -> None:
         settings = self._settings
@@ -328,7 +328,7 @@ class SelfManagedSource(CertificateSource):
             )
             if step is None:
                 if faults or unread:
-                    raise StoreError("; ".join([*faults, *unread]))
+                    raise StoreError("; ".join(filter(None, [*faults, unread])))
                 self._complain_of_early(authorities, now)
                 return
             await self._take(step, stored, authorities, seen)
@@ -413,10 +413,10 @@ class SelfManagedSource(CertificateSource):
         issuer = self._leaf.issuer if self._leaf is not None else b""
         self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
 
-    def _renew_leaf(self, authorities: Authorities) -> list[str]:
-        """Return what is wrong with the CAs of clients."""
+    def _renew_leaf(self, authorities: Authorities) -> str:
+        """Return what is wrong with the CAs of clients, if anything."""
         now, names = self._now().replace(microsecond=0), self._settings.names  # certificates know only whole seconds
-        client_ca, faults = self._read_client_ca()
+        client_ca, fault = self._read_client_ca()
         signer = leaf_signer(authorities, self._leaf, self._since, now, self._plan, trusting=self._trusting)
         leaf = self._leaf
         if signer is not None:
@@ -425,12 +425,12 @@ class SelfManagedSource(CertificateSource):
                 pair = Authority.load(signer.pair).serving_pair(names, now=now, lifetime=lifetime)
             leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
         if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
-            return faults
+            return fault
         context = pair_context(leaf.pair, client_ca, self._settings.cipher_suites)
         self._serve(context, leaf, leaf.made, leaf.ends, late_from(self._settings.leaf_lifetime))
         self._client_ca = client_ca
         log.info("certificate issued", extra={"notAfter": format_time(leaf.ends), "names": names})
-        return faults
+        return fault
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
