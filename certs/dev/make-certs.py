@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # from a checkout, without an installation
 
 from webhook.certificates.authority import Authority  # noqa: E402 -- the path has to be there first
 from webhook.certificates.parsing import Unusable, parsing  # noqa: E402 -- likewise
-from webhook.certificates.source import usable_leaf  # noqa: E402 -- likewise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,15 +77,17 @@ def usable_until(folder: Path, names: Sequence[str]) -> datetime | None:
     try:
         with parsing("an earlier run's certificates"):
             ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-            leaf = usable_leaf((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes(), now)
+            leaf = x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
+            key = load_pem_private_key((folder / "tls.key").read_bytes(), password=None)
             leaf.verify_directly_issued_by(ca)
             known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             named = {*known.get_values_for_type(x509.DNSName), *map(str, known.get_values_for_type(x509.IPAddress))}
             ours = ca.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == CA_NAME
+            fits = key.public_key() == leaf.public_key()
             end = leaf.not_valid_after_utc
     except Unusable:
         return None
-    return end if ours and named >= set(names) else None
+    return end if ours and fits and named >= set(names) and now < end else None
 
 
 def write(folder: Path, names: Sequence[str], *, days: float, force: bool) -> None:
