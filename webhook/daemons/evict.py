@@ -347,7 +347,7 @@ class Worker(Leading):
         self._logged_problem = problem
         if new.active is not old.active:
             self._pods = ProfiledPods(self._cache.inventory, self._policy.eviction, self._namespaces.facts_of)
-            if self._in_tree not in {InTree.UNKNOWN, self._said_in_tree()}:
+            if new.active is not BUILTIN_JUDGE and self._in_tree not in {InTree.UNKNOWN, self._said_in_tree()}:
                 self._said_otherwise.set()
             if self._controller is not None:
                 self._controller.replan_all()

@@ -35,15 +35,19 @@ def ending(*offers: str | None, flags: tuple[str, ...] = ()) -> str:
     return asyncio.run(test())
 
 
-@pytest.mark.parametrize("offers", [(ACTIVE, ABSENT), (ABSENT, ACTIVE), (None, ABSENT), (ABSENT, None)])
+@pytest.mark.parametrize("offers", [(ACTIVE, ABSENT), (ABSENT, ACTIVE), (None, ABSENT)])
 def test_worker_that_observes_starts_again_when_the_policy_says_otherwise(offers: tuple[str | None, ...]) -> None:
     assert ending(*offers) == "inTreeEvictor in the policy has changed: mode observe has to start again"
 
 
 @pytest.mark.parametrize(
     ("offers", "flags"),
-    [((ACTIVE, f"{ACTIVE}eviction: [{{rate: 7}}]\n", None), ()), ((ACTIVE, ABSENT), ("--in-tree=active",))],
-    ids=["something else changed", "the flag says it"],
+    [
+        ((ACTIVE, f"{ACTIVE}eviction: [{{rate: 7}}]\n", None), ()),
+        ((ABSENT, None, ABSENT), ()),
+        ((ACTIVE, ABSENT), ("--in-tree=active",)),
+    ],
+    ids=["something else changed", "the policy was deleted for a time", "the flag says it"],
 )
 def test_worker_that_observes_goes_on_otherwise(offers: tuple[str | None, ...], flags: tuple[str, ...]) -> None:
     assert ending(*offers, flags=flags) == ""
