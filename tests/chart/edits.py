@@ -16,11 +16,6 @@ _LABELS: Final = re.compile(
 )
 _OWN_NAMESPACE: Final = re.compile(r"^(\s*(?:- )?)namespace: device-taint-webhook$", re.MULTILINE)
 _NAMESPACE: Final = "{{ $.Release.Namespace }}"
-EXEMPT_ARGUMENT: Final = (
-    '{{- if ne (toJson $.Values.exemptNamespaces) (toJson (list "kube-system")) }}'
-    ', {{ printf "--exempt-namespaces=%s" (join "," $.Values.exemptNamespaces) | quote }}{{- end }}'
-)
-"""Behind others in a flow sequence, where the value is not the default."""
 _EXEMPT: Final = "{{ prepend $.Values.exemptNamespaces $.Release.Namespace | uniq | toJson }}"
 
 

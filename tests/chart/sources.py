@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.chart.deployments import SERVE, arguments, workload
-from tests.chart.edits import EXEMPT_ARGUMENT, Edit, followed, wrapped
+from tests.chart.edits import Edit, followed, wrapped
 
 _POLICED: Final = "$.Values.networkPolicy.enabled"
 _BUDGETED: Final = "$.Values.disruptionBudget.enabled"
@@ -137,8 +137,9 @@ _LEAF: Final = (
 
 _CRON_JOB: Final = (
     Edit(
-        "args: [audit, -o, openreports=/reports/reports.json]\n",
-        f"args: [audit, -o, openreports=/reports/reports.json{EXEMPT_ARGUMENT}]\n",
+        '"--exempt-namespaces=$(POD_NAMESPACE),kube-system"]\n',
+        '{{ prepend $.Values.exemptNamespaces "$(POD_NAMESPACE)" | join ","'
+        ' | printf "--exempt-namespaces=%s" | quote }}]\n',
     ),
     Edit('  schedule: "*/10 * * * *"\n', "  schedule: {{ $.Values.openReports.schedule | quote }}\n"),
     Edit("image: device-taint-webhook\n", 'image: {{ include "device-taint-webhook.image" $ }}\n'),
@@ -279,8 +280,9 @@ TEMPLATES: Final = (
             *workload("evict", "50m"),
             Edit("  replicas: 2\n", "  replicas: {{ $.Values.evict.replicas }}\n"),
             arguments(
-                "evict, --mode=observe, --leader-elect",
-                f"evict, --mode={{{{ $.Values.evict.mode }}}}, --leader-elect{EXEMPT_ARGUMENT}",
+                "evict, --mode=observe, --leader-elect, --exempt-namespaces=kube-system",
+                "evict, --mode={{ $.Values.evict.mode }}, --leader-elect, "
+                '{{ $.Values.exemptNamespaces | join "," | printf "--exempt-namespaces=%s" | quote }}',
                 "evict",
             ),
         ),
