@@ -35,6 +35,7 @@ def shares(helm: Helm, values: Json) -> set[float]:
         "a month of a year": ("8760h", "720h", 0.0493),
         "an hour of a day": ("24h", "60m", 0.025),
         "in mixed units": ("1h30m", "5m24s", 0.036),
+        "none, which cert-manager refuses": ("0h", "0h", 0.0),
     },
 )
 def test_certificate_that_is_not_due_for_renewal_rings_no_alert(
