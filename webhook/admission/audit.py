@@ -6,7 +6,7 @@ that was created directly is unknown, so rules on requesters match it if they re
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -58,20 +58,15 @@ class AtRest(NamedTuple):
     finding: Finding
 
 
-def audited(
-    value: JSON, context: AdmissionContext, proved_since: datetime | None = None, exempt: Container[str] = ()
-) -> Iterator[AtRest]:
+def audited(value: JSON, context: AdmissionContext, proved_since: datetime | None = None) -> Iterator[AtRest]:
     """Yield the findings on a stored claim or template, judged as if it were created at `context.now`.
 
-    Nothing for other kinds, for objects that are being deleted, for those in exempt namespaces, which the webhook is
-    never asked about, and for claims of extended resources. API servers have
+    Nothing for other kinds, for objects that are being deleted, and for claims of extended resources. API servers have
     proved authors since that time; those of older objects are unknown. None: authors are as they claim. Raises
     OutOfTime.
     """
     resource = _resource_of(value)
     if resource is None or value["metadata"].get("deletionTimestamp") is not None:
-        return
-    if value["metadata"].get("namespace") in exempt:
         return
     row, errors = KINDS[resource], list[FieldError]()
     new = row.decode(Reader.of(value, errors))

@@ -136,7 +136,7 @@ def _add_confirmations(found: _AuditInput, report: Report) -> None:
 
 
 def _add_claims(found: _AuditInput, now: datetime, report: Report, exempt: Container[str]) -> None:
-    """Add a row for each claim and template."""
+    """Add a row for each claim and template that the webhook is asked about."""
     policy, candidate = found.policy, found.candidate
     context = AdmissionContext(
         now=now,
@@ -145,10 +145,13 @@ def _add_claims(found: _AuditInput, now: datetime, report: Report, exempt: Conta
         names=flags.known_names(found.dump, (), None, {}),
     )
     about = _ABOUT if any(asks_who(each) for each in (policy, candidate) if each is not None) else {}
-    for manifest in found.dump.claims:
+    judged = [each for each in found.dump.claims if row_of(each).namespace not in exempt]
+    if unasked := len(found.dump.claims) - len(judged):
+        report.notes.append(f"claims and templates in exempt namespaces are left out: {unasked}")
+    for manifest in judged:
         entries = [
             _entry(manifest, each.finding, each.reason, about.get(each.author, ""))
-            for each in audited(manifest.value, context, found.proved_since, exempt)
+            for each in audited(manifest.value, context, found.proved_since)
         ]
         report.add(with_entries(row_of(manifest), entries))
 

@@ -49,6 +49,8 @@ def test_claims_of_exempt_namespaces_are_no_findings(tmp_path: Path) -> None:
         asyncio.run(look())
     labels = {"resource": "resourceclaims", "reason": "refused", "rule": "no-broken"}
     assert registry.get_sample_value("device_taint_webhook_audit_findings", labels) == 2
+    looked = {"resource": "resourceclaims"}
+    assert registry.get_sample_value("device_taint_webhook_audit_objects", looked) == 2, "as in the verb"
 
 
 def test_worker_passes_over_what_the_shipped_registration_leaves_out() -> None:
