@@ -104,7 +104,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         notes += _notes(old, new, options.user)
         found = judged and (not options.namespace or any(row_of(each).kind in CLAIMS for each in objects))
         if options.dump and not found and not rows:
-            nothing = f"no claim or template in namespace {options.namespace}" if judged else "nothing to compare"
+            there = f"no claim or template in namespace {options.namespace} that the webhook is asked about"
+            nothing = there if judged else "nothing to compare"
             rows.append(Row(", ".join(map(shown, options.dump))).failed(f"contains {nothing}"))
     counts = Counter(kind for _, changes in changed for kind in {each.kind for each in changes})
     values = {  # while `version` is 1, fields may be added, but none is removed

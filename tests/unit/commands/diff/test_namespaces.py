@@ -18,7 +18,7 @@ from tests.unit.commands.diff.test_command import OPEN, STRICT, WORLD, DiffRunne
         "one that the dump does not have": (
             "mll",
             2,
-            "dump.yaml: error: contains no claim or template in namespace mll",
+            "dump.yaml: error: contains no claim or template in namespace mll that the webhook is asked about",
         ),
     },
 )
