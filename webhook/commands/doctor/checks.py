@@ -31,6 +31,7 @@ _SKEW_SECONDS: Final = 10.0
 _SKEW_WORST_SECONDS: Final = 60.0
 _SOON_SECONDS: Final = 3600.0
 FAILED_CALL: Final = "failed calling webhook"
+NOT_PROBED: Final = "not probed"
 _ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
 """How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
 _NAMED_MOST: Final = 5
@@ -155,7 +156,7 @@ def probe_check(entry: WebhookEntry, answer: RawResponse, namespace: str) -> Che
 
 def exempt_check(entry: WebhookEntry, namespaces: Sequence[str]) -> Check:
     """Say that an entry is not probed, as it leaves out the namespaces that it would be probed in."""
-    text = f"not probed: it leaves out namespace {', '.join(namespaces)}"
+    text = f"{NOT_PROBED}: it leaves out namespace {', '.join(namespaces)}"
     return warned(f"probe {entry.name}", text, "name another with --probe-namespace")
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -161,8 +161,9 @@ class Doctor:
         async with self._cluster:
             _ = [check async for check in self._registrations()]
             found = [check async for check in self._probes()]
-        amiss = (f"{each.name}: {each.message}" for each in found if each.status is not Status.OK)
-        return next(amiss, "" if found else "no validating webhook is registered")
+        amiss = [each for each in found if each.status is not Status.OK and checks.NOT_PROBED not in each.message]
+        why = "" if found else "no validating webhook is registered"
+        return next((f"{each.name}: {each.message}" for each in amiss), why)
 
     async def _get(self, group: str, resource: str, name: str, *, namespaced: bool = True) -> dict[str, Any] | None:
         """Return an object of our namespace or of the cluster, or None if there is none. Raises ClusterError."""
@@ -287,7 +288,10 @@ class Doctor:
 
     async def _fallback(self) -> AsyncIterator[Check]:
         stored = await read_admission_policies(self._cluster)
-        exempt = next((each.exempt for each in self._entries if each.name == _CLAIMS_ENTRY), EXEMPT_NAMESPACES)
+        registered = [each.exempt for each in self._entries if each.name == _CLAIMS_ENTRY]
+        exported = (_exempt_in(each.spec.get("matchConstraints") or {}) for each in stored.values() if each.ours)
+        # With nothing registered, as while it is lifted, what was exported knows best.
+        exempt = next(chain(registered, filter(None, exported)), EXEMPT_NAMESPACES)
         check = checks.fallback_check(self._effective, stored, self._namespace, exempt)
         if check is not None:
             yield check
@@ -436,18 +440,21 @@ def webhook_entry_of(kind: str, webhook: dict[str, Any]) -> WebhookEntry:
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
     )
-    exempt = tuple(
-        name
-        for each in (webhook.get("namespaceSelector") or {}).get("matchExpressions") or ()
-        if (each["key"], each["operator"]) == (NAMESPACE_NAME_LABEL, "NotIn")
-        for name in each["values"]
-    )
     try:
         bundle = base64.b64decode(config.get("caBundle") or "")
     except binascii.Error:
         bundle = b""
-    return WebhookEntry(
-        webhook["name"], kind, webhook.get("failurePolicy") == "Ignore", bundle, (host, port, host), rules, exempt
+    exempt, fails_open = _exempt_in(webhook), webhook.get("failurePolicy") == "Ignore"
+    return WebhookEntry(webhook["name"], kind, fails_open, bundle, (host, port, host), rules, exempt)
+
+
+def _exempt_in(selecting: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the namespaces that a webhook, or the constraints of an admission policy, leave out by name."""
+    return tuple(
+        name
+        for each in (selecting.get("namespaceSelector") or {}).get("matchExpressions") or ()
+        if (each["key"], each["operator"]) == (NAMESPACE_NAME_LABEL, "NotIn")
+        for name in each["values"]
     )
 
 

@@ -43,8 +43,9 @@ def examined(
     tables.verdict = 201, {"status": {"allowed": True}}
     with serving(tables, folder):
         main_of(doctor, [f"--kubeconfig={folder / 'kubeconfig'}", "-o", "json", *words])
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    return [(each["status"], each["message"]) for each in checks if each["name"] == name]
+    output, errors = capsys.readouterr()
+    assert "waiting: " not in errors
+    return [(each["status"], each["message"]) for each in json.loads(output)["checks"] if each["name"] == name]
 
 
 @table(
@@ -69,12 +70,19 @@ def test_claims_are_probed_where_the_webhook_is_asked_about_them(
         assert (status, message) == ("warn", "not probed: it leaves out namespace ml")
 
 
+def test_nothing_is_waited_for_that_is_not_probed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = ApiServer()
+    tables.objects = {VALIDATING: registered("ml")}
+    assert examined(tables, tmp_path, capsys, f"probe {CLAIMS}", "--probe-namespace=ml", "--wait=1")
+
+
 @table(
     "registration, exported, status",
     {
         "as registered": (registered("infra", "kube-system", "device-taint-webhook"), ("kube-system", "infra"), "ok"),
         "not as registered": (registered("infra", "kube-system", "device-taint-webhook"), ("kube-system",), "warn"),
         "as shipped": (404, ("kube-system",), "ok"),
+        "with others while nothing is registered": (404, ("infra", "kube-system"), "ok"),
     },
 )
 def test_exported_policies_are_to_leave_out_what_the_registration_does(
