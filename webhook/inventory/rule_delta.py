@@ -51,7 +51,10 @@ def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     """Tell whether an update can only hit fewer pods, or later: nothing that it does is new."""
-    if new.taint.effect in EFFECT_RANK and new.effective_effect == NO_EXECUTE:
+    acts = new.taint.effect in EFFECT_RANK
+    if acts and old.taint.effect not in EFFECT_RANK:
+        return False
+    if acts and new.effective_effect == NO_EXECUTE:
         # Who else is asked to evict goes by other rules than the in-tree controller.
         newly_asked = _asks(new) and not _asks(old)
         return not newly_asked and not begins_to_evict(new, old)

@@ -73,6 +73,7 @@ MORE = [
     pytest.param(ASKED, RULE, id="ours instead of in-tree"),
     pytest.param(LOUD, ASKED, id="in-tree beside ours"),
     pytest.param(tainting({}, "None"), tainting(node(0), "None"), id="wider, though it does nothing"),
+    pytest.param(QUIET, tainting(node(0), "None", evict=True), id="it begins to close devices, and is no longer asked"),
 ]
 
 
