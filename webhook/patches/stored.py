@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
@@ -197,13 +196,12 @@ def writes_for(
 
 
 def _free_name(first: str, owner: RuleOwner, stored: Mapping[str, StoredRule]) -> str:
-    names = (numbered(first, number) for number in count(1))
-    found = ((name, stored.get(name)) for name in names)
-    return next(
-        name
-        for name, rule in found
-        if rule is None or not (rule.rule.deleting or (rule.owner_uids and owner.label not in rule.labels))
-    )
+    number = 1
+    while (rule := stored.get(name := numbered(first, number))) and (
+        rule.rule.deleting or (rule.owner_uids and owner.label not in rule.labels)
+    ):
+        number += 1
+    return name
 
 
 def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
