@@ -147,19 +147,21 @@ def change_of_patch(
     rates = usual_rates(context)
     if old is not None:
         old = with_times(old, new, context.now)
+    past = is_backdated_patch(new, old, context.now)
     no_more = not whole and old is not None and does_no_more(new, old, rates)
     if old is not None and no_more and does_no_more(old, new, rates):
         return GuardedChange()
     assert context.sight is not None
     unknown = context.sight.unknown if inventory is None else context.patches.unknown
     if inventory is None or unknown:
-        return GuardedChange() if no_more else GuardedChange(nominal_rules(new), unknown=unknown)
+        return GuardedChange() if no_more else GuardedChange(nominal_rules(new), unknown=unknown, backdated=past)
     check = partial(context.budget.check, "impact")
     known, pools, stored = context.patches, inventory.pools, inventory.rules.values()
     reach_of = partial(patch_reach, known=known, pools=pools, check=check, go_on=context.budget.lasting(REACH_SECONDS))
     reach, before = _reaches(new, old, reach_of)
     if old is not None and (reach.unknown or before.unknown or not stands(old, before, stored)):
         old, before = None, PatchReach()  # one that needs too many rules has none
+        past = is_backdated_patch(new, None, context.now)
     elif no_more:
         return GuardedChange()
     most, most_before = reach, before
@@ -169,13 +171,13 @@ def change_of_patch(
         reach_of = partial(reach_of, judged=judged, go_on=go_on, stored=stored, unpublished=in_use)
         most, most_before = _reaches(new, old, reach_of)
     if most.unknown:
-        return GuardedChange(nominal_rules(new), unknown=most.unknown, of_filter=True)
+        return GuardedChange(nominal_rules(new), unknown=most.unknown, of_filter=True, backdated=past)
     added = most.rules
     if old is not None and not whole:
         added = added_rules(new, most, most_before, pools, rates)
         if most is not reach:  # what it begins to do may have been counted long ago, while others hid it
             added += added_rules(new, reach, before, pools, rates)
-    remarks, past = tuple(_remarks(new, reach, most, inventory)), is_backdated_patch(new, old, context.now)
+    remarks = tuple(_remarks(new, reach, most, inventory))
     return GuardedChange(added, tuple(_that_come(reach, before)), remarks, backdated=past)
 
 

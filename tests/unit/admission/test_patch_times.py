@@ -10,11 +10,11 @@ from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW, NOW_TEXT
 from tests.tables import table
-from tests.unit.admission.guarding import allowing, over, text_in
+from tests.unit.admission.guarding import UNKNOWN, allowing, over, text_in, told
 from tests.unit.admission.patch_guarding import FIRST, ask_patch, cel, evicting, patching, send_patch, taints_of
 from tests.unit.admission.softened import OPERATOR, softening
 from webhook.api.meta import format_time
-from webhook.policy.model import Softening
+from webhook.policy.model import Action, Softening
 
 YESTERDAY: Final = format_time(NOW - timedelta(days=1))
 BEFORE: Final = format_time(NOW - timedelta(days=2))
@@ -42,6 +42,8 @@ def old_patch(filter_: Any = NODE, rate: int = 5, *, text: str | None = None, pr
 def test_past_time_counts_only_for_pods_that_an_update_newly_hits(new: Any, *, backdated: bool) -> None:
     decision = ask_patch(new, old_patch(), impact=MANY)
     assert (over(decision), decision.allowed) == ((["backdated"], False) if backdated else ([], True))
+    warned = structs.replace(MANY, unknown_impact=Action.WARN)
+    assert ask_patch(new, old_patch(), impact=warned, cluster=UNKNOWN).allowed is not backdated
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -58,6 +60,7 @@ def test_text_of_creation_holds_for_an_update_that_newly_hits_nothing(*, before:
     text = text_in(ask_patch(patching(DRIVERS), impact=few))
     old, new = old_patch(DRIVERS, text=text if before else None), old_patch(DRIVERS, 50, text=text)
     assert ask_patch(new, old, impact=few).allowed
+    assert "another object" not in str(told(ask_patch(new, old, impact=few, cluster=UNKNOWN)))
     assert not ask_patch(old_patch(DRIVERS, 50, text=text, priority=1), old, impact=few).allowed
 
 
