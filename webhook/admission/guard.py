@@ -251,7 +251,10 @@ def _expired(new: DeviceTaintRule, old: DeviceTaintRule | None, context: Admissi
     expires = parse_time(text) if text else None
     if expires is None or expires > context.now:
         return
-    rank, was = (EFFECT_RANK.get(each.effective_effect, 0) if each is not None else 0 for each in (new, old))
+    rank, was = (
+        EFFECT_RANK[each.effective_effect] if each is not None and each.taint.effect in EFFECT_RANK else 0
+        for each in (new, old)
+    )
     if rank > was or (rank and old is not None and asks_for_more(new, old, usual_rates(context))):
         text = f"was at {format_time(expires)}: the rule has expired; to use it again, change or remove this annotation"
         yield deny(_EXPIRES, text)

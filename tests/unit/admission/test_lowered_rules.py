@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.builders import NOW
+from tests.builders import DRIVER, NOW, make_rule
 from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, allowing, ask, over, tainting, told
+from tests.unit.admission.patch_guarding import evicting
 from tests.unit.admission.softened import MARKS, send, softening
+from tests.unit.admission.test_written_for_hardware import hardware
+from tests.unit.admission.test_written_rules import ACCOUNT
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT, HARDWARE, NOT_BEFORE, SCOPE
 
@@ -84,3 +87,31 @@ def test_rule_with_none_that_is_widened_or_is_first_asked_for_shows_what_it_woul
         (narrow, tainting({"pool": "node-0"}, "None")),
     ):
         assert "impact" in ask(new, old, impact=allowing(pods=100)).annotations
+
+
+@pytest.mark.parametrize("annotations", [{}, ASKED], ids=["closes only", "asked for"])
+def test_scope_that_came_with_none_counts_once_the_rule_acts(annotations: dict[str, str]) -> None:
+    """A card with two partitions: three devices are closed, also if the rule is no longer one that evicts."""
+    selector = {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}
+    new, old = (
+        make_rule(
+            meta={"name": "bad-card", "uid": "u", "annotations": {**each, SCOPE: HARDWARE}},
+            selector=selector,
+            taint=evicting(effect=effect),
+        )
+        for effect, each in (("NoSchedule", annotations), ("None", ASKED))
+    )
+    given: Any = {"cluster": hardware(annotations={}), "patch_account": ACCOUNT}
+    assert over(ask(new, old, impact=allowing(devices=2), **given)) == ["limit:devices"]
+
+
+@table(
+    "effect, annotations",
+    {"closes": ("NoSchedule", {}), "asked for": ("NoSchedule", ASKED), "in-tree": ("NoExecute", ASKED)},
+)
+def test_expired_rule_that_was_lowered_does_not_act_again(effect: str, annotations: dict[str, str]) -> None:
+    again, lowered = (
+        tainting(effect=each, annotations={**own, **EXPIRED}) for each, own in ((effect, annotations), ("None", ASKED))
+    )
+    assert "the rule has expired" in str(told(ask(again, lowered, impact=allowing(pods=100))))
+    assert ask(lowered, tainting(effect="None", annotations=EXPIRED), impact=allowing(pods=100)).allowed
