@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Driver:
-    """The devices of one driver that were tainted within the window: by pool and name, with the monotonic second."""
+    """The devices of one driver that count: by pool and name, with the monotonic second at which they were tainted.
+
+    Those within the window; once it has tripped, all since then that are tainted still: some may be acknowledged.
+    """
 
     tainted: dict[tuple[str, str], float] = field(default_factory=dict)
     last_at: float = -math.inf
@@ -116,15 +119,17 @@ class Breaker:
 
     def refresh(self) -> None:
         """Note that the policy has changed: it may acknowledge trips, or have another limit."""
+        _, seconds = self._moment()
         for driver, known in list(self._drivers.items()):
             known.changed = True
             if known.tripped_at is None:
                 continue
+            self._judge(driver, known, seconds)
             if self._settings().devices is None:
                 self._reset(driver, "switched off")
             elif self._acknowledged(driver, known, known.tripped_at):
-                known.tripped_at = None  # what was tainted after that time still counts, and may trip it at once
-                log.info("breaker reset", extra={"driver": driver, "reason": "acknowledged"})
+                self._reset(driver, "acknowledged")
+                self._replay(driver, sorted((at, *device) for device, at in known.tainted.items()), seconds)
 
     def forget_idle(self) -> None:
         """Drop drivers whose breaker has not tripped, and that tainted no device within the window."""
@@ -167,8 +172,12 @@ class Breaker:
         `most`: how many it may taint, if that is known already.
         """
         settings, (now, seconds) = self._settings(), self._moment()
+        if known.tripped_at is not None:
+            pools, found = self._evictions.tainted, known.tainted.items()
+            known.tainted = {(pool, name): at for (pool, name), at in found if name in pools.get((driver, pool), ())}
+            return math.inf
         known.tainted = {device: at for device, at in known.tainted.items() if moment - at < settings.window_seconds}
-        if known.tripped_at is not None or settings.devices is None:
+        if settings.devices is None:
             return math.inf  # the devices of a large driver are not counted for nothing
         until = settings.acknowledged_of(driver)
         if until is not None:

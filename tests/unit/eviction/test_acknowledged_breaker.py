@@ -27,6 +27,12 @@ def acknowledge(world: World, seconds: float) -> None:
     world.change_policy(FREE)
 
 
+def restored(world: World) -> frozenset[str]:
+    """The drivers whose breaker has tripped for a leader that starts now."""
+    core = world.worker._core
+    return Ledger.restored(core.view, world.breaker, core.moment()).tripped
+
+
 @pytest.mark.parametrize(
     ("first", "until", "trips"),
     [(3, -1, True), (3, 0, True), (3, 30, True), (3, 60, False), (3, 90, False), (7, 0, True), (8, 0, False)],
@@ -41,9 +47,35 @@ def test_breaker_stays_tripped_by_what_was_tainted_after_the_acknowledged_time(
     world.advance(30)
     acknowledge(world, until)
     assert len(world.evicted) == (0 if trips else 10)
-    core = world.worker._core
-    restored = Ledger.restored(core.view, world.breaker, core.moment())
-    assert restored.tripped == core.breaker.tripped == (frozenset({DRIVER}) if trips else frozenset())
+    assert world.worker._core.breaker.tripped == restored(world) == (frozenset({DRIVER}) if trips else frozenset())
+
+
+@pytest.mark.parametrize("later", [30, 400, 530])
+def test_what_was_tainted_after_the_acknowledged_time_counts_however_late_that_is_acknowledged(later: float) -> None:
+    world = cluster(tainted=3)
+    world.advance(60)
+    taint_more(world, 10)
+    world.advance(later)
+    acknowledge(world, 30)
+    assert world.evicted == []
+    assert world.worker._core.breaker.tripped == restored(world) == {DRIVER}
+    world.advance(600 - later)
+    assert len(world.evicted) == 10
+
+
+def test_what_was_repaired_since_counts_no_longer_once_the_rest_is_acknowledged() -> None:
+    """Nor is it kept, however many devices come and go while the breaker is tripped."""
+    world = cluster(tainted=3)
+    world.advance(60)
+    taint_more(world, 10)
+    world.advance(30)
+    known = world.inventory.slices["slice"]
+    world.edit(known, devices=(*known.devices[:3], *[structs.replace(each, taints=()) for each in known.devices[3:]]))
+    acknowledge(world, -1)
+    assert len(world.worker._core.breaker._drivers[DRIVER].tainted) == 3
+    acknowledge(world, 30)
+    assert world.worker._core.breaker.tripped == restored(world) == frozenset()
+    assert len(world.evicted) == 3
 
 
 def test_acknowledgement_of_the_rest_ends_what_the_first_one_left() -> None:
