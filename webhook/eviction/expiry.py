@@ -89,7 +89,9 @@ def has_expired_owner(
     `what` returns as `expiry_of`.
     """
     origin = rule.origin
-    owner = inventory.rules.get(origin.name) if origin.rule else None
+    if not origin.rule or not origin.belongs_to:
+        return False
+    owner = inventory.rules.get(origin.name)
     if owner is None or owner.meta.uid != origin.belongs_to:
         return None
     acting = structs.replace(owner, taint=structs.replace(owner.taint, effect=rule.taint.effect))

@@ -14,7 +14,7 @@ from tests.unit.eviction.patched import for_hardware
 from tests.unit.eviction.test_expired_rules import Refusing
 from tests.unit.eviction.world import FakeCluster, World, evicting
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import EXPIRES_AT, HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule, RuleOrigin
 from webhook.inventory.targets import rule_name
 
 PART = DeviceSelector(DRIVER, "node-0", "gpu-0-part-1")
@@ -100,4 +100,19 @@ def test_sibling_of_a_rule_that_was_restored_evicts() -> None:
     world.edit(known, generation=2)
     known = world.rule("owner")
     world.edit(known, generation=3, taint=structs.replace(known.taint, effect="NoExecute"))
+    assert world.after(60) == ["part-0"]
+
+
+@pytest.mark.parametrize("owner_is_there", [True, False])
+@pytest.mark.parametrize(
+    "origin", [rule().origin, structs.replace(sibling().origin, hardware_of="")], ids=["no marks", "no label"]
+)
+def test_rule_that_an_admin_takes_over_from_its_expired_owner_evicts(
+    origin: RuleOrigin, *, owner_is_there: bool
+) -> None:
+    world = started(owner(-3600), sibling())
+    assert world.after(60) == []
+    if not owner_is_there:
+        world.remove(world.rule("owner"))
+    world.edit(world.rule(sibling().meta.name), origin=origin, generation=5)
     assert world.after(60) == ["part-0"]
