@@ -376,7 +376,7 @@ class Reflector(Generic[V]):
         expired = isinstance(error, Gone)
         if expired:
             self._mark_lost(-math.inf)  # something was missed for certain
-        absent = isinstance(error, NotFound) and self.unserved and self._optional
+        absent = isinstance(error, NotFound) and self.unserved and not self.unread and self._optional
         # Objects of a server that did serve them are in doubt until it does again, so that is looked for often.
         backoff = self._absence if absent and not self.items else self._backoff
         seconds = backoff.next_seconds(error.retry_after_seconds)

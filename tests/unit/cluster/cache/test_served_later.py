@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+
+import pytest
+
 from tests.unit.cluster.api_peer import ALL
+from tests.unit.cluster.cache.following import QUICK, PartialObject, page, waits_of
 from tests.unit.cluster.cache.inventory_bench import RULES, a_claim, a_rule, a_slice, caching
-from tests.unit.cluster.cache.test_known_patches import QUICK, Patched, following, patch
-from tests.unit.cluster.peer import Peer, cluster_of, until
+from tests.unit.cluster.cache.test_known_patches import Patched, following, patch
+from tests.unit.cluster.cache.test_resumed_watches import Fickle
+from tests.unit.cluster.peer import Answer, Peer, cluster_of, status, until
 from tests.unit.running import running
 from webhook.cluster.cache.known_patches import PatchCache
+from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 
 WITHOUT_RULES = {version: resources - {RULES} for version, resources in ALL.items()}
@@ -50,3 +58,24 @@ async def test_controller_waits_for_patches_that_are_served_by_now_but_not_for_t
             objects.forbidden = False
             await until(lambda: cache.patches_served, "the list")
             assert "resourceslicepatches" not in (cache.problem or "")
+
+
+async def test_kind_that_is_served_by_now_is_soon_asked_for_again_though_its_list_is_not_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "webhook.cluster.cache.reflector")
+    things = Fickle("example.com", "v1", "things")
+    things.served = False
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda _: Answer(status(404, "not here yet"), 404)
+        settings = replace(QUICK, backoff_most_seconds=0.016, absent_most_seconds=0.064)
+        reflector = Reflector(cluster, things, PartialObject, random=lambda: 0.0, settings=settings, optional=True)
+        async with running(reflector.run()):
+            await until(lambda: 0.064 in waits_of(caplog, "things"), "rare looks")
+            things.served = True
+            await until(lambda: reflector.unread, "that it is served")
+            caplog.clear()
+            await until(lambda: len(waits_of(caplog, "things")) >= 3, "vain lists")
+            assert max(waits_of(caplog, "things")) == 0.016
+            peer.otherwise = lambda _: page(5)
+            await until(lambda: not reflector.unserved, "the list")
