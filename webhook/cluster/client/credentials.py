@@ -309,28 +309,33 @@ async def _given_by(plugin: Mapping[str, Any], where: str) -> dict[str, str]:
             stdin=None if interactive else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
-        output, _ = await process.communicate()
+        try:
+            output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
         if process.returncode:
             raise NoCredentials(f"{where}: exec: process returned {process.returncode}")
         return _user_in(output, info["apiVersion"])
-    except json.JSONDecodeError as error:
-        raise NoCredentials(f"{where}: exec: failed to decode process output: {error}") from None
-    except KeyError as error:
-        raise NoCredentials(f"{where}: exec: missing key {error}") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise NoCredentials(f"{where}: exec: {error}") from None
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        kinds = {json.JSONDecodeError: "failed to decode process output: ", KeyError: "missing key "}
+        raise NoCredentials(f"{where}: exec: {kinds.get(type(error), '')}{error}") from None
 
 
 def _user_in(output: bytes, version: Any) -> dict[str, str]:
     answer = json.loads(output)
+    if not isinstance(answer, dict) or not isinstance(answer.get("status", {}), dict):
+        raise TypeError("answer or its status is no object")
     if answer["apiVersion"] != version:
         raise ValueError(f"plugin api version {answer['apiVersion']} does not match {version}")
-    status = answer["status"]
-    if "clientCertificateData" not in status:
-        return {"token": status["token"]}
-    pair = {"client-certificate-data": "clientCertificateData", "client-key-data": "clientKeyData"}
-    encoded = {name: base64.b64encode(status[key].encode()).decode() for name, key in pair.items()}
-    return {"token": status.get("token") or "", **encoded}
+    fields = ("token", "clientCertificateData", "clientKeyData")
+    token, *pair = [answer["status"].get(name) or "" for name in fields]
+    if any(pair) != all(pair) or not (token or any(pair)):
+        raise ValueError("neither a token nor a certificate with its key")
+    if not any(pair):
+        return {"token": token}
+    certificate, key = [base64.b64encode(each.encode()).decode() for each in pair]
+    return {"token": token, "client-certificate-data": certificate, "client-key-data": key}
 
 
 async def _loaded(config: Mapping[str, Any], where: str) -> Access:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.tables import table
+from tests.unit.cluster.peer import until
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import NoCredentials
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+NEITHER = "neither a token nor a certificate with its key"
 VERSION = "client.authentication.k8s.io/v1"
 
 
@@ -57,14 +58,37 @@ async def test_token_of_the_file_is_not_sent_beside_a_certificate(tmp_path: Path
     assert (await with_plugin(tmp_path, code).load()).authorization is None
 
 
+@pytest.mark.parametrize("none", [None, ""])
+async def test_token_is_enough_beside_a_certificate_that_is_empty(tmp_path: Path, none: str | None) -> None:
+    code = f"answer({{'token': 't', 'clientCertificateData': {none!r}, 'clientKeyData': {none!r}}})"
+    assert (await with_plugin(tmp_path, code).load()).authorization == "Bearer t"
+
+
+async def test_plugin_ends_with_the_call_that_waits_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    code = f"import pathlib, time\npathlib.Path({str(file)!r}).write_text(str(os.getpid()))\ntime.sleep(60)"
+    call = asyncio.create_task(with_plugin(tmp_path, code).load())
+    await until(lambda: file.exists() and file.read_text() != "", "the plugin")
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: not Path("/proc", file.read_text()).exists(), "its end")
+
+
 @table(
     "code, fields, why",
     {
         "no status": (f"print(json.dumps(dict(apiVersion={VERSION!r})))", {}, "missing key 'status'"),
-        "no credentials": ("answer({})", {}, "missing key 'token'"),
-        "no key": ("answer({'clientCertificateData': 'c'})", {}, "missing key 'clientKeyData'"),
+        "no JSON": ("print('hello')", {}, "failed to decode process output: Expecting value"),
+        "no credentials": ("answer({})", {}, NEITHER),
+        "null": ("answer({'token': None})", {}, NEITHER),
+        "empty": ("answer({'token': '', 'clientCertificateData': '', 'clientKeyData': ''})", {}, NEITHER),
+        "no key": ("answer({'token': 't', 'clientCertificateData': 'c'})", {}, NEITHER),
+        "null as key": ("answer({'clientCertificateData': 'c', 'clientKeyData': None})", {}, NEITHER),
+        "no certificate": ("answer({'token': 't', 'clientKeyData': 'k'})", {}, NEITHER),
+        "a list in place of the status": ("answer([])", {}, "answer or its status is no object"),
         "another version": ("answer({'token': 't'})", {"apiVersion": "v2"}, f"plugin api version {VERSION} does not"),
-        "a list": ("print('[]')", {}, "list indices"),
+        "a list": ("print('[]')", {}, "answer or its status is no object"),
         "no text": ("sys.stdout.buffer.write(b'\\xff')", {}, "'utf-8' codec"),
         "a failure": ("sys.exit(3)", {}, "process returned 3"),
         "odd arguments": ("", {"args": [1]}, "expected str"),
