@@ -386,13 +386,8 @@ class World:
     def settle(self) -> None:
         """Everything is done that can be done now."""
         loop = _loop()
-        try:
-            loop.run_until_complete(self._settle())
-        finally:
-            for task in (left := asyncio.all_tasks(loop)):
-                task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(self._settle())
+        assert not asyncio.all_tasks(loop)
 
     async def _settle(self) -> None:
         worker, rules = self.worker, self.worker._core.rules
