@@ -173,6 +173,8 @@ def test_a_daemon_comes_back_to_its_node_with_the_claim_that_others_keep() -> No
 NOT_SURE: Final = "which nodes have which devices"
 RACK: Final = pool("rack", [device("a", nodeName="n3"), device("b", nodeName="n2")], perDeviceNodeSelection=True)
 SOME: Final = pool("net", 1, nodeSelector=ZONE_A)
+_FAR: Final = [pool("net", [device("x", "b")], nodeSelector=ZONE_A), *user("out-b", ["n1/n1-1"], ask("r", "gpu",
+    _model("b")))]  # fmt: skip
 WITHOUT_NODES: Final = [
     Row("a device that names a node without a pool", [N1, RACK, *user("out", ["n1/n1-0"])], (1, 0, 0)),
     Row("two such devices of two nodes", [N1, RACK, *user("out", ["n1/n1-0"], ask(count=2))], (0, 1, 0), never=True),
@@ -186,11 +188,6 @@ WITHOUT_NODES: Final = [
         *user("out", ["n1/n1-0"], ask(**EVERY))], (0, 0, 1), NOT_SURE),
     Row("all of a node without others", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask(**EVERY))],
         (1, 0, 0)),
-]  # fmt: skip
-
-_FAR: Final = [pool("net", [device("x", "b")], nodeSelector=ZONE_A), *user("out-b", ["n1/n1-1"], ask("r", "gpu",
-    _model("b")))]  # fmt: skip
-WITHOUT_NODES += [
     Row("two beside a pod that wants another device", [pool("n1", 2), pool("n2", 1), *_FAR, *user("out-a", [
         "n1/n1-0"], ask("r", "gpu", _model("a"), count=2))], (1, 1, 0), never=True),
     Row("all beside a pod that wants another device", [pool("n1", 2), pool("n2", 2), *_FAR, *user("out-a", [
