@@ -51,10 +51,14 @@ class Job:
 
     def __init__(self, plane: ControlPlane, documents: list[Any], folder: Path) -> None:
         (cron_job,) = [each for each in documents if each["kind"] == "CronJob"]
+        namespace = cron_job["metadata"]["namespace"]
         spec = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         assert spec["serviceAccountName"] == ACCOUNT
         self._audit, self._apply = (
-            [each.replace("/reports", str(folder), 1) for each in container["args"]]
+            [
+                each.replace("/reports", str(folder), 1).replace("$(POD_NAMESPACE)", namespace)
+                for each in container["args"]
+            ]
             for container in (*spec["initContainers"], *spec["containers"])
         )
         self._plane = plane
