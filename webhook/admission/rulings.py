@@ -290,7 +290,7 @@ def taints_set_by(
                 yield _SPEC.child("taint"), Placement.of(new.selector, evict=evict), new.taint, new.meta
         case ResourceSlicePatch():
             same = isinstance(old, ResourceSlicePatch) and old.filter == new.filter and old.priority >= new.priority
-            stored = with_times(old, new, now).taints if same else ()
+            stored = with_times(old, new, now).taints if same and not _annotated(new.meta, old.meta) else ()
             before = [(taint, old.is_softened(taint)) for taint in stored]
             for position, taint in enumerate(new.taints):
                 softened = new.is_softened(taint)
@@ -327,11 +327,11 @@ def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
 
 def _changed(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     """Tell whether an update changes what the rule does; our annotations on it count (`/evict` above all)."""
-    return (
-        new.selector != old.selector
-        or new.taint != old.taint
-        or any(new.meta.annotations.get(name) != old.meta.annotations.get(name) for name in RULE_ANNOTATIONS)
-    )
+    return new.selector != old.selector or new.taint != old.taint or _annotated(new.meta, old.meta)
+
+
+def _annotated(new: ObjectMeta, old: ObjectMeta) -> bool:
+    return any(new.annotations.get(name) != old.annotations.get(name) for name in RULE_ANNOTATIONS)
 
 
 def taint_variables(requester: Requester, place: Placement, taint: DeviceTaint, meta: ObjectMeta) -> Mapping[str, JSON]:

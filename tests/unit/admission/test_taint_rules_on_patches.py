@@ -9,6 +9,7 @@ from tests.builders import KEY, NOW, NOW_TEXT
 from tests.tables import table
 from tests.unit.admission.patch_guarding import ask_patch, evicting, patching
 from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT, OWNER, TICKET
 from webhook.policy.model import Action, Match, Rule
 
 LATER: Final = format_time(NOW + timedelta(days=3))
@@ -44,6 +45,25 @@ def is_judged(new: Any, old: Any) -> bool:
 )
 def test_update_is_judged_by_what_it_changes_of_a_taint(new: Any, old: Any, *, judged: bool) -> None:
     assert is_judged(patching("default", new), patching("default", old)) is judged
+
+
+@table(
+    "new, old, judged",
+    {
+        "one that goes": ({}, {TICKET: "OPS-1"}, True),
+        "one that comes": ({EXPIRES_AT: LATER}, {}, True),
+        "another value": ({OWNER: "b"}, {OWNER: "a"}, True),
+        "the same": ({TICKET: "OPS-1"}, {TICKET: "OPS-1"}, False),
+        "one of others": ({"example.com/a": "1"}, {}, False),
+    },
+)
+def test_update_is_judged_if_it_changes_an_annotation_of_ours(
+    new: dict[str, str], old: dict[str, str], *, judged: bool
+) -> None:
+    """As for a rule: `when` sees them."""
+    one, other = (patching("default", taint()) for _ in range(2))
+    one["metadata"]["annotations"], other["metadata"]["annotations"] = new, old
+    assert is_judged(one, other) is judged
 
 
 def test_softened_taint_that_stays_so_is_not_judged_again() -> None:
