@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PARTS = 5
 """`make test` compares all parts of the decisions, and one of the others; `make test-whole` compares the rest."""
 FEW = 10
-"""The dumps whose verbs `make test` compares, likewise."""
+"""The dumps whose verbs `make test` compares; `make test-whole` compares those of the rest."""
 
 
 def test_nothing_that_users_rely_on_by_name_has_changed() -> None:

@@ -51,9 +51,11 @@ def test_evicted_pod_keeps_its_place_while_its_containers_have_ended_and_it_is_s
     assert world.settled() == ["a"]
 
 
+@pytest.mark.parametrize("gang", ["", "ring"])
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-def test_pod_that_finishes_while_its_deletion_waits_frees_its_place(limit: dict[str, Any]) -> None:
-    world = evicting(*job("done", "a", hold="later"), rule(), **limit)
+def test_pod_that_finishes_while_its_deletion_waits_frees_its_place(limit: dict[str, Any], gang: str) -> None:
+    """That of its gang as well."""
+    world = evicting(*job("done", hold="later", gang=gang), *job("a", hold="later"), rule(), **limit)
     world.edit(world.pod("done"), deleting=True, grace_ends=NOW)
     world.settle()
     world.edit(world.pod("done"), phase="Succeeded", ready=False)

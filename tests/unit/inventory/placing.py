@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from webhook.api.taints import DeviceTaint
 from webhook.files.manifests import Stock
@@ -20,6 +20,7 @@ TAINTED: Final = "n1"
 TAINT: Final = DeviceTaint("maint", "", "NoExecute")
 _POD: Final = {"apiVersion": "v1", "kind": "Pod", "controller": True}
 NODES: Final = {"n1": {"zone": "a"}, "n2": {"zone": "b"}}
+ALL: Final[Json] = {"allocationMode": "All"}
 
 
 def device(name: str, model: str = "a", **content: Any) -> Json:
@@ -140,3 +141,34 @@ def told(
         go_on=go_on,
     )
     return placements(inventory, seekers, supply)
+
+
+def of_model(model: str) -> str:
+    """An expression for devices of a model."""
+    return f'device.attributes["{DRIVER}"].model == "{model}"'
+
+
+def choice(*alternatives: Json) -> Json:
+    """A request with alternatives."""
+    entries = [{"name": f"s{at}", "deviceClassName": "gpu", **each} for at, each in enumerate(alternatives)]
+    return {"name": "r", "firstAvailable": entries}
+
+
+class Row(NamedTuple):
+    """Objects beside the class `gpu`, and how many of the pods `out...` find a place, none, and are not known."""
+
+    name: str
+    objects: list[Json]
+    said: tuple[int, int, int]
+    why: str = ""
+    never: bool = False
+
+
+def judge(row: Row, **options: Any) -> None:
+    """Compare what is said of the pods with the row."""
+    results = told([device_class(), *row.objects], **options)
+    said = tuple(sum(getattr(each, name) for each in results) for name in ("found", "none", "unknown"))
+    whys = " and ".join(each.why for each in results if each.why)
+    assert (said, [each.never for each in results if each.none]) == (row.said, [row.never] * bool(row.said[1])), whys
+    assert row.why in whys
+    assert bool(row.said[2]) == bool(whys)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
 from tests.unit.inventory.placing import (
+    ALL,
     DRIVER,
     TAINTED,
     Json,
+    Row,
     ask,
+    choice,
     device,
     device_class,
+    judge,
+    of_model,
     pool,
     sharing,
     told,
@@ -24,17 +29,7 @@ from webhook.inventory.targets import DeviceNames
 
 GPU: Final = device_class()
 TOLERATES: Final[Json] = {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}
-ALL: Final[Json] = {"allocationMode": "All"}
 ADMIN: Final[Json] = {"adminAccess": True}
-
-
-def _model(model: str) -> str:
-    return f'device.attributes["{DRIVER}"].model == "{model}"'
-
-
-def _choice(*alternatives: Json) -> Json:
-    entries = [{"name": f"s{at}", "deviceClassName": "gpu", **each} for at, each in enumerate(alternatives)]
-    return {"name": "r", "firstAvailable": entries}
 
 
 def _parts(name: str, *draws: int, total: int = 4) -> list[Json]:
@@ -62,16 +57,6 @@ def _amount(amount: str) -> Json:
 
 def _bound(kind: str, attribute: str = f"{DRIVER}/model") -> list[Json]:
     return [{kind: attribute}]
-
-
-class Row(NamedTuple):
-    """Objects beside the class `gpu`, and how many of the pods `out...` find a place, none, and are not known."""
-
-    name: str
-    objects: list[Json]
-    said: tuple[int, int, int]
-    why: str = ""
-    never: bool = False
 
 
 def _n1(number: int, *requests: Json, devices: int = 1, **more: Any) -> list[Json]:
@@ -106,8 +91,8 @@ ROWS: Final = [
     Row("not if one is kept", [pool("n1", 1), pool("n2", 3), *_keep("n2/n2-2"), *_n1(1, ask(**ALL))], (0, 1, 0)),
     Row("not if one has a taint", [pool("n1", 1), pool("n2", [device("x"), device("y", taints=[
         {"key": "k", "effect": "NoSchedule"}])]), *_n1(1, ask(**ALL))], (0, 1, 0), never=True),
-    Row("all of a class that no node has", [pool("n1", 1), pool("n2", 1), *_n1(1, ask("r", "gpu", _model("b"), **ALL))],
-        (0, 1, 0), never=True),
+    Row("all of a class that no node has", [pool("n1", 1), pool("n2", 1), *_n1(1, ask(
+        "r", "gpu", of_model("b"), **ALL))], (0, 1, 0), never=True),
     Row("all that have enough capacity", [pool("n1", 1), pool("n2", [device("x"), device("y", capacity={"memory": {
         "value": "9"}})]), *_n1(1, ask(capacity={"requests": {"memory": "5"}}, **ALL))], (1, 0, 0)),
     # --- admin access ---
@@ -126,9 +111,9 @@ ROWS: Final = [
     Row("a daemon's admin access that tolerates", [pool("n1", 1), pool("n2", 1),
         *_n1(1, ask(**ALL, **ADMIN, **TOLERATES), owner="DaemonSet")], (1, 0, 0)),
     # --- alternatives ---
-    Row("the second alternative", [pool("n1", 2), pool("n2", 1), *_n1(1, _choice({"count": 2}, {}), devices=2)],
+    Row("the second alternative", [pool("n1", 2), pool("n2", 1), *_n1(1, choice({"count": 2}, {}), devices=2)],
         (1, 0, 0)),
-    Row("neither of the alternatives", [pool("n1", 2), pool("n2", 1), *_n1(1, _choice({"count": 2}, {"count": 3}),
+    Row("neither of the alternatives", [pool("n1", 2), pool("n2", 1), *_n1(1, choice({"count": 2}, {"count": 3}),
         devices=2)], (0, 1, 0), never=True),
     # --- constraints ---
     Row("two of one model", [pool("n1", 2), pool("n2", [device("x"), device("y", "b"), device("z")]),
@@ -181,7 +166,7 @@ ROWS: Final = [
     Row("pods that wait may be faster", [pool("n1", 1), pool("n2", 1), *user("waits", node=""), *_n1(1)], (0, 0, 1),
         "which pods come first"),
     Row("pods that wait for something else are not", [pool("n1", 1), pool("n2", 1), *_n1(1),
-        *user("waits", (), ask("r", "gpu", _model("b")), node="")], (1, 0, 0)),
+        *user("waits", (), ask("r", "gpu", of_model("b")), node="")], (1, 0, 0)),
     Row("there are too many ways", [pool("n1", 1), pool("n2", [device(f"x-{at}", "ab"[at % 2]) for at in
         range(30)]), *_n1(1, ask(count=16), constraints=_bound("matchAttribute"))], (0, 0, 1), "too many ways"),
     # --- what is not known ---
@@ -228,12 +213,7 @@ ROWS: Final = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_pods_find_a_place_as_the_scheduler_would_find_it(row: Row) -> None:
-    results = told([GPU, *row.objects])
-    said = tuple(sum(getattr(each, name) for each in results) for name in ("found", "none", "unknown"))
-    whys = " and ".join(each.why for each in results if each.why)
-    assert (said, [each.never for each in results if each.none]) == (row.said, [row.never] * bool(row.said[1])), whys
-    assert row.why in whys
-    assert bool(row.said[2]) == bool(whys)
+    judge(row)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +229,7 @@ def test_node_selectors_of_a_dump_that_no_server_takes_select_nothing(terms: Any
 
 @pytest.mark.parametrize("content", [{"attributes": {"m": None}}, {"capacity": {"m": None}}, {"capacity": {"m": "x"}}])
 def test_there_is_an_answer_for_devices_of_a_dump_that_no_server_takes(content: Json) -> None:
-    cluster = [GPU, pool("n1", 1), pool("n2", [device("x") | content]), *_n1(1, ask("r", "gpu", _model("a")))]
+    cluster = [GPU, pool("n1", 1), pool("n2", [device("x") | content]), *_n1(1, ask("r", "gpu", of_model("a")))]
     assert [len(each.pods) for each in told(cluster)] == [1]
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
 
 from tests.unit.inventory.placing import (
+    ALL,
     DRIVER,
     NODES,
     TAINT,
     TAINTED,
     Json,
+    Row,
     ask,
+    choice,
     device,
     device_class,
+    judge,
+    of_model,
     pool,
     sharing,
     told,
@@ -32,43 +37,15 @@ from webhook.inventory.targets import DeviceNames
 
 GPU: Final = device_class()
 N1: Final = pool("n1", 1)
-EVERY: Final[Json] = {"allocationMode": "All"}
 N1_ALL: Final = DeviceNames(DRIVER, TAINTED, None)
 _CLOSED: Final[list[Json]] = [{"key": "k", "effect": "NoSchedule"}]
 _SAME_MODEL: Final[list[Json]] = [{"matchAttribute": f"{DRIVER}/model"}]
 
 
-def _choice(*alternatives: Json) -> Json:
-    entries = [{"name": f"s{at}", "deviceClassName": "gpu", **each} for at, each in enumerate(alternatives)]
-    return {"name": "r", "firstAvailable": entries}
-
-
-def _model(model: str) -> str:
-    return f'device.attributes["{DRIVER}"].model == "{model}"'
-
-
-class Row(NamedTuple):
-    """Objects beside the class `gpu`, and how many of the pods `out...` find a place, none, and are not known."""
-
-    name: str
-    objects: list[Json]
-    said: tuple[int, int, int]
-    why: str = ""
-    never: bool = False
-
-
-def _judge(row: Row, **options: Any) -> None:
-    results = told([GPU, *row.objects], **options)
-    said = tuple(sum(getattr(each, name) for each in results) for name in ("found", "none", "unknown"))
-    whys = " and ".join(each.why for each in results if each.why)
-    assert (said, [each.never for each in results if each.none]) == (row.said, [row.never] * bool(row.said[1])), whys
-    assert row.why in whys
-
-
 CLASSES: Final = [
-    Row("a later alternative of a class that is gone", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], _choice({}, {
+    Row("a later alternative of a class that is gone", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], choice({}, {
         "deviceClassName": "gone"}))], (0, 1, 0), never=True),
-    Row("a waiting pod of a class that is gone takes nothing", [N1, pool("n2", 1), *user("w", (), _choice({}, {
+    Row("a waiting pod of a class that is gone takes nothing", [N1, pool("n2", 1), *user("w", (), choice({}, {
         "deviceClassName": "gone"}), node=""), *user("out", ["n1/n1-0"])], (1, 0, 0)),
     Row("another request of a class that is gone", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask("a"),
         ask("b", "gone"))], (0, 1, 0), never=True),
@@ -77,7 +54,7 @@ CLASSES: Final = [
 
 @pytest.mark.parametrize("row", CLASSES, ids=lambda row: row.name)
 def test_a_pod_one_of_whose_classes_is_gone_finds_none(row: Row) -> None:
-    _judge(row)
+    judge(row)
 
 
 def _found(cluster: list[Json], *names: str, nodes: Any = NODES, as_text: bool = False) -> list[tuple[int, int, int]]:
@@ -122,7 +99,7 @@ def test_a_search_that_is_given_up_leaves_the_devices_to_others() -> None:
     hard = user("out-a", ["n1/n1-0"], ask(count=16), constraints=_SAME_MODEL, priority=9)
     first = user("out-b", ["n1/n1-1"], ask("r", "gpu", f'device.attributes["{DRIVER}"].?first.orValue(false)'))
     devices[0]["attributes"]["first"] = {"bool": True}
-    _judge(Row("", [pool("n1", 2), pool("n2", devices), *hard, *first], (1, 0, 1), "too many ways"))
+    judge(Row("", [pool("n1", 2), pool("n2", devices), *hard, *first], (1, 0, 1), "too many ways"))
 
 
 def test_a_pool_is_not_full_because_claims_have_devices_that_it_has_no_more() -> None:
@@ -174,7 +151,7 @@ NOT_SURE: Final = "which nodes have which devices"
 RACK: Final = pool("rack", [device("a", nodeName="n3"), device("b", nodeName="n2")], perDeviceNodeSelection=True)
 SOME: Final = pool("net", 1, nodeSelector=ZONE_A)
 _FAR: Final = [pool("net", [device("x", "b")], nodeSelector=ZONE_A), *user("out-b", ["n1/n1-1"], ask("r", "gpu",
-    _model("b")))]  # fmt: skip
+    of_model("b")))]  # fmt: skip
 WITHOUT_NODES: Final = [
     Row("a device that names a node without a pool", [N1, RACK, *user("out", ["n1/n1-0"])], (1, 0, 0)),
     Row("two such devices of two nodes", [N1, RACK, *user("out", ["n1/n1-0"], ask(count=2))], (0, 1, 0), never=True),
@@ -185,19 +162,19 @@ WITHOUT_NODES: Final = [
         *user("out", ["n1/n1-0"], ask(count=2))], (0, 0, 1), NOT_SURE),
     Row("two that a node has itself", [N1, pool("n2", 2), SOME, *user("out", ["n1/n1-0"], ask(count=2))], (1, 0, 0)),
     Row("all of a node, perhaps with others", [N1, pool("n2", 1), SOME, *user("keeps", ["net/net-0"], node="n2"),
-        *user("out", ["n1/n1-0"], ask(**EVERY))], (0, 0, 1), NOT_SURE),
-    Row("all of a node without others", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask(**EVERY))],
+        *user("out", ["n1/n1-0"], ask(**ALL))], (0, 0, 1), NOT_SURE),
+    Row("all of a node without others", [N1, pool("n2", 1), *user("out", ["n1/n1-0"], ask(**ALL))],
         (1, 0, 0)),
     Row("two beside a pod that wants another device", [pool("n1", 2), pool("n2", 1), *_FAR, *user("out-a", [
-        "n1/n1-0"], ask("r", "gpu", _model("a"), count=2))], (1, 1, 0), never=True),
+        "n1/n1-0"], ask("r", "gpu", of_model("a"), count=2))], (1, 1, 0), never=True),
     Row("all beside a pod that wants another device", [pool("n1", 2), pool("n2", 2), *_FAR, *user("out-a", [
-        "n1/n1-0"], ask("r", "gpu", _model("a"), **EVERY))], (2, 0, 0)),
+        "n1/n1-0"], ask("r", "gpu", of_model("a"), **ALL))], (2, 0, 0)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", WITHOUT_NODES, ids=lambda row: row.name)
 def test_where_nodes_are_not_known_a_pod_has_what_is_certainly_on_one_of_them(row: Row) -> None:
-    _judge(row, nodes=None)
+    judge(row, nodes=None)
 
 
 # --- pools that are being published -----------------------------------------------------------------
@@ -222,7 +199,7 @@ BEING_PUBLISHED: Final = [
 
 @pytest.mark.parametrize("row", BEING_PUBLISHED, ids=lambda row: row.name)
 def test_a_pool_that_is_being_published_may_have_devices_later(row: Row) -> None:
-    _judge(row)
+    judge(row)
 
 
 @pytest.mark.parametrize("nodes", [NODES, None], ids=["nodes are known", "they are not"])
@@ -244,22 +221,22 @@ BESIDE_UNKNOWN: Final = [
     Row("one that waits", [N1, pool("n2", 1), *DERIVED, *user("out", ["n1/n1-0"])], (0, 0, 1), DEPENDS),
     Row("a place for both", [TWO, pool("n2", 2), *STAYS, *user("out-b", ["n1/n1-1"])], (1, 0, 1), "outlives"),
     Row("one that stands in the way of what is in the way of another", [pool("n1", 3), MIXED, *user("out-1", [
-        "n1/n1-0"], ask(**EVERY)), *user("out-0", ["n1/n1-1"], ask("r", "gpu", _model("b"))), *user("out-2", [
-        "n1/n1-2"], ask("r", "gpu", _model("a")), generated=False)], (0, 0, 3), DEPENDS),
+        "n1/n1-0"], ask(**ALL)), *user("out-0", ["n1/n1-1"], ask("r", "gpu", of_model("b"))), *user("out-2", [
+        "n1/n1-2"], ask("r", "gpu", of_model("a")), generated=False)], (0, 0, 3), DEPENDS),
     Row("a place for neither", [TWO, *STAYS, *user("out-b", ["n1/n1-1"])], (0, 1, 1), "outlives", never=True),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", BESIDE_UNKNOWN, ids=lambda row: row.name)
 def test_a_pod_of_which_nothing_is_known_may_take_the_place_of_another(row: Row) -> None:
-    _judge(row)
+    judge(row)
 
 
 # --- all devices of a node --------------------------------------------------------------------------
 
 
 def _all(*alternatives: Json, **more: Any) -> list[Json]:
-    return user("out", ["n1/n1-0"], _choice(*alternatives) if alternatives else ask(**EVERY), **more)
+    return user("out", ["n1/n1-0"], choice(*alternatives) if alternatives else ask(**ALL), **more)
 
 
 OF_N3: Final = pool("n3", 2, nodeName="n3")
@@ -268,16 +245,16 @@ REFUSED: Final = [
         "constraint"),
     Row("33 devices on one node", [N1, pool("n2", 33), OF_N3, *_all()], (0, 0, 1), "more than 32"),
     Row("a later alternative beside a pool that is not valid", [N1, pool("n2", 1), pool("bad", 1, 0, 2, nodeName="n2"),
-        pool("bad", 1, 1, 2, nodeName="n2"), OF_N3, *_all({}, EVERY)], (0, 0, 1), "is not valid"),
+        pool("bad", 1, 1, 2, nodeName="n2"), OF_N3, *_all({}, ALL)], (0, 0, 1), "is not valid"),
     Row("a constraint that all nodes keep", [N1, pool("n2", 2), OF_N3, *_all(constraints=_SAME_MODEL)], (1, 0, 0)),
-    Row("a later alternative", [N1, pool("n2", 1), *_all({}, EVERY)], (1, 0, 0)),
+    Row("a later alternative", [N1, pool("n2", 1), *_all({}, ALL)], (1, 0, 0)),
     Row("a constraint of one device", [N1, MIXED, *user("out", ["n1/n1-0"], constraints=_SAME_MODEL)], (1, 0, 0)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
 def test_where_all_devices_of_a_node_end_the_attempt_for_a_pod_nothing_is_known_of_it(row: Row) -> None:
-    _judge(row, nodes={name: {} for name in ("n1", "n2", "n3")})
+    judge(row, nodes={name: {} for name in ("n1", "n2", "n3")})
 
 
 def test_a_pool_with_a_counter_set_in_two_slices_is_not_valid() -> None:
@@ -287,4 +264,4 @@ def test_a_pool_with_a_counter_set_in_two_slices_is_not_valid() -> None:
         count = copies + 1
         slices = [pool("n2", [], number, count, **counters) for number in range(copies)]
         slices.append(pool("n2", [device("x", consumesCounters=draws)], copies, count))
-        _judge(Row("", [N1, *slices, *user("out", ["n1/n1-0"])], said, never=copies > 1))
+        judge(Row("", [N1, *slices, *user("out", ["n1/n1-0"])], said, never=copies > 1))
