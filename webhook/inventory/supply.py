@@ -164,7 +164,8 @@ class Supply:
         if offer.nodes.get("nodeName") or offer.nodes.get("allNodes"):
             return reaches(offer.nodes, place.node, {})
         is_there = bool(place.selector) and _selector_of(offer) == place.selector
-        self.unsure |= set() if is_there else {ask}
+        if not is_there:
+            self.unsure.add(ask)
         return is_there
 
     def node_of(self, device: AllocationResult) -> str | None:
