@@ -20,7 +20,7 @@ from tests.controlplane.webhook_process import ROOT
 DEMO = (sys.executable, "-m", "tests.demo")
 SCENES: Final = 6
 """Of the tour."""
-WHOLE: Final = 26
+WHOLE: Final = 27
 WITHOUT_ONE: Final = 3
 RANKS: Final = 4
 """Of the job that has to wait. The other may be seen before it goes: that depends on when the drain looks."""

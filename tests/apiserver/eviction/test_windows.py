@@ -105,8 +105,9 @@ def _check(plane: ControlPlane, soon: Ward, closed: Ward, skipped: Ward, dated: 
         rules[dated.name] = dated.taint(annotations={NOT_BEFORE: format_time(starts)})
         _wait_told(soon, rules, f"{PODS} waiting for a window that opens at {opens.astimezone(LORD_HOWE).isoformat()}")
         assert evictions(witness, soon) == []
-        waiting = process.metric("device_taint_webhook_eviction_pods_waiting")
-        assert waiting['{why="window"}'] == 2 * PODS
+        waiting = "device_taint_webhook_eviction_pods_waiting"
+        # those of `closed` may still be on their way when those of `soon` are told
+        wait_until(lambda: process.metric(waiting).get('{why="window"}') == 2 * PODS, "two wards wait for windows")
         wait_until(lambda: len(evictions(witness, dated)) == PODS, "those with a date", seconds=90, every=0.2)
         assert evictions(witness, dated)[0] >= starts.replace(microsecond=0)
         wait_until(lambda: len(evictions(witness, soon)) == IN_THE_WINDOW, "the window opens", seconds=90, every=0.2)
