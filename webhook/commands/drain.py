@@ -92,10 +92,10 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         return REFUSED
     lines = [*[each.line for each in results], *map(visible, drain.waits)]
     written = write_more("".join(f"{line}{dry_run.suffix}\n" for line in lines))
-    if dry_run is not DryRun.NONE or written is not None:
+    if dry_run is not DryRun.NONE:
         return written or 0
     try:
-        end = _watch(options, parser, drain)
+        end = _watch(options, parser, drain) if written is None else _UNREAD
     except KeyboardInterrupt:
         text = visible("; ".join(["the taint stays, and the worker goes on", *drain.waits]))
         sys.stderr.write(f"\ninterrupted: {text}. To take it back: {drain.undo()}\n")
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if end.emptied:
         return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
     sys.stderr.write(f"error: not drained: {visible(end.text)}\nThe taint stays. To take it back: {drain.undo()}\n")
-    return flushed(REFUSED)
+    return flushed(written or REFUSED)
 
 
 def _read(options: argparse.Namespace) -> tuple[DeviceSelection, TaintSpec]:
@@ -138,7 +138,7 @@ def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> Dr
         else:
             progress.hint(*report.notes, *drain.waits)
             if write_more("".join(f"{visible(line)}\n" for line in progress.lines(report))) is not None:
-                return DrainEnd(emptied=False, text="standard output is closed")
+                return _UNREAD
             if sight.end is not None:
                 return sight.end
             if not sight.answered and now - drain.written >= _SILENCE_SECONDS:
@@ -359,6 +359,9 @@ class DrainEnd(NamedTuple):
 
     emptied: bool
     text: str
+
+
+_UNREAD: Final = DrainEnd(emptied=False, text="standard output is closed")
 
 
 class DrainSight(NamedTuple):
