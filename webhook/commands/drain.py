@@ -71,6 +71,8 @@ _SETTLE_SECONDS: Final = 30.0
 """How long claims may stay allocated after their pods; who holds a device longer than that holds it for good."""
 _SILENCE_SECONDS: Final = 30.0
 """A worker writes its first condition within seconds."""
+_HEARD_SECONDS: Final = 10.0
+"""After a rule was changed, until what the worker says of it takes that into account."""
 _GIVES_UP: Final = frozenset(
     {ConditionReason.STOPPED, ConditionReason.HELD_BY_POD_GROUP, ConditionReason.RETURNS_TO_DEVICE}
 )
@@ -162,6 +164,8 @@ class Drain(msgspec.Struct):
     """The first."""
     rules: list[str] = []
     """The names of those that were written."""
+    changed: list[str] = []
+    """Those of them that were there before. A new annotation, unlike a new spec, leaves their conditions current."""
     waiting: list[DeviceAddress] = []
     """Addresses that are closed, and from which no pod is evicted yet."""
     waits: list[str] = []
@@ -201,6 +205,7 @@ class Drain(msgspec.Struct):
         results = await write_taints(store, order)
         self.written = time.monotonic()
         self.rules += [each.name for each in results if not each.refusal]
+        self.changed += [each.name for each in results if each.operation == "modified"]
         closing = [each for each in results if EVICT not in (each.obj["metadata"].get("annotations") or {})]
         self.waiting += [each.wanted.address for each in closing if not each.refusal]
         self.closed += [each.address for each in order.wanted]
@@ -227,7 +232,8 @@ class Drain(msgspec.Struct):
 
     def sight(self, report: StatusReport) -> DrainSight:
         """Return how the drain stands. Raises ServerRefusal and ClusterUnreachable."""
-        sight = sight_of(report, self.rules)
+        unheard = time.monotonic() - self.written < _HEARD_SECONDS
+        sight = sight_of(report, self.rules, self.changed if unheard else ())
         if self.waiting and sight.end is None and time.monotonic() - self.written >= _CALM_SECONDS:
             with reading_cluster():
                 ask_cluster(self.options, self._let_go)
@@ -376,14 +382,14 @@ class DrainSight(NamedTuple):
     answered: bool = True
 
 
-def sight_of(report: StatusReport, rules: Sequence[str]) -> DrainSight:
-    """Return how the drain by these rules stands."""
+def sight_of(report: StatusReport, rules: Sequence[str], changed: Sequence[str] = ()) -> DrainSight:
+    """Return how the drain by these rules stands. The worker may not know yet that some have `changed`."""
     lines = {line.name: line for line in report.lines if line.rule is not None}
     gone = [name for name in rules if name not in lines]
     if gone:
         return DrainSight(DrainEnd(emptied=False, text=f"rule {gone[0]} is gone: the devices are open again"))
     ours = [lines[name] for name in rules]
-    for said in [line.said for line in ours if line.said is not None]:
+    for said in [line.said for line in ours if line.said is not None and line.name not in changed]:
         if said.reason == ConditionReason.OBSERVE_ONLY:
             text = "the eviction worker is in mode observe, in which it evicts no pod"
             return DrainSight(DrainEnd(emptied=False, text=text))
