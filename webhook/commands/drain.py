@@ -234,9 +234,11 @@ class Drain(msgspec.Struct):
         """Return how the drain stands. Raises ServerRefusal and ClusterUnreachable."""
         unheard = time.monotonic() - self.written < _HEARD_SECONDS
         sight = sight_of(report, self.rules, self.changed if unheard else ())
-        if self.waiting and sight.end is None and time.monotonic() - self.written >= _CALM_SECONDS:
-            with reading_cluster():
-                ask_cluster(self.options, self._let_go)
+        if self.waiting and sight.end is None:
+            if time.monotonic() - self.written >= _CALM_SECONDS:
+                with reading_cluster():
+                    ask_cluster(self.options, self._let_go)
+            sight = sight._replace(settled="")  # it may speak of an eviction before
         if not sight.settled and (sight.end is None or not sight.end.emptied):
             return sight
         with reading_cluster():

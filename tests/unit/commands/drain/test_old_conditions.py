@@ -108,3 +108,12 @@ def test_worker_that_still_gives_up_a_while_later_ends_the_drain(
     code, _, error = drain(verb, *words)
     assert (code, 6 - len(verb.rounds)) == (1, looks)
     assert error.startswith("error: not drained: Stopped: over\n")
+
+
+def test_drain_that_waits_for_a_place_outlasts_that_eviction_was_no_longer_requested(verb: VerbRunner) -> None:
+    """Somebody has taken `/evict` off the rule, and the worker has said so."""
+    keep(verb, make_condition(type="devicetaint.io/Eviction", reason="NothingToDo"), IN_USE)
+    verb.rounds += [*[nothing] * 8, freed(verb)]
+    code, output, error = drain(verb, "--wait-for-place")
+    assert (code, output.split()[1], verb.rounds) == (0, "already", [])
+    assert "waits with ml/train" in error
