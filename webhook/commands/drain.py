@@ -173,7 +173,7 @@ class Drain(msgspec.Struct):
     closed: list[DeviceAddress] = []
     written: float = 0.0
     lasting: bool = True
-    """Whether the nodes will still lead to all of these devices once no allocation holds them."""
+    """Whether the nodes will still lead to all of these devices when no allocation holds and no slice shows them."""
 
     async def close(self, cluster: Cluster) -> list[TaintResult]:
         """Write the rules. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
@@ -201,14 +201,15 @@ class Drain(msgspec.Struct):
         self, store: RuleStore, order: TaintOrder, read: ReadInventory, nodes: frozenset[str]
     ) -> list[TaintResult]:
         for address, _ in order.wanted:
-            self.lasting &= not address.device or nodes.issuperset(read.devices.reach.get(address) or ("",))
+            reach = read.devices.reach.get(address) or ("",)
+            self.lasting &= address.pool in nodes and (not address.device or nodes.issuperset(reach))
         results = await write_taints(store, order)
         self.written = time.monotonic()
         self.rules += [each.name for each in results if not each.refusal]
         self.changed += [each.name for each in results if each.operation == "modified"]
         closing = [each for each in results if EVICT not in (each.obj["metadata"].get("annotations") or {})]
         self.waiting += [each.wanted.address for each in closing if not each.refusal]
-        self.closed += [each.address for each in order.wanted]
+        self.closed += [each.wanted.address for each in results if not each.refusal]
         if self.waiting and order.dry_run is not DryRun.NONE:
             self._ready(read)
         return results

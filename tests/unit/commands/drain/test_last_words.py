@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import webhook.commands.drain as module
-from tests.unit.commands.rule_server import GROUP, RuleServer, VerbRunner
+from tests.builders import make_condition, make_device, make_meta, make_slice
+from tests.unit.commands.api_server import bare
+from tests.unit.commands.rule_server import GROUP, RULES, RuleServer, VerbRunner, status
 
 KEY = "devicetaint.io/drain"
 PODS = "/api/v1/pods"
 SLICES = f"{GROUP}/v1/resourceslices"
-CLAIMS = f"{GROUP}/v1/resourceclaims"
-POOLS = ("gpu.example.com/node-0", "gpu.example.com/node-1")
 STAYS = "The taint stays. To take it back: kubectl dtaint untaint"
 
 
@@ -62,3 +64,54 @@ def test_drain_whose_first_line_nobody_reads_is_not_emptied(
 def test_dry_run_that_nobody_reads_is_no_fault(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "write_more", lambda _: 0)
     assert drain(verb, "node-0", "--dry-run=server") == (0, "", "")
+
+
+# --- the command that takes it back --------------------------------------------------------------
+
+
+def by_device(*nodes: str) -> Any:
+    """A slice whose devices are each of a node."""
+    devices = [make_device(f"gpu-{number}", nodeName=node) for number, node in enumerate(nodes)]
+    return make_slice(devices, pool="rack-1", node_name=None, meta=make_meta("rack"), perDeviceNodeSelection=True)
+
+
+@pytest.mark.parametrize(
+    ("published", "undo"),
+    [
+        (make_slice(pool="node-5", node_name="node-5", meta=make_meta("a")), f"--node=node-5 {KEY}:NoSchedule-"),
+        (
+            make_slice(pool="rack-1", node_name="node-5", meta=make_meta("a")),
+            f"gpu.example.com/rack-1 {KEY}:NoSchedule-",
+        ),
+        (by_device("node-5", "node-6"), f"gpu.example.com/rack-1/gpu-0 {KEY}:NoSchedule-"),
+    ],
+)
+def test_command_that_takes_it_back_does_so_without_the_node(published: Any, undo: str, verb: VerbRunner) -> None:
+    """Whatever the pool is called, and whether all of it belongs to the node."""
+    slices = verb.server.collections[SLICES]
+    slices.append(bare(published))
+    code, _, error = drain(verb, "node-5")
+    assert (code, error.endswith(f" To take it back: kubectl dtaint untaint {undo}\n")) == (130, True)
+    slices.pop()
+    for rule in verb.server.rules.values():
+        rule["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    assert (verb("untaint", *undo.split())[0], verb.server.rules) == (0, {})
+
+
+def test_command_that_takes_it_back_names_nothing_that_could_not_be_tainted(verb: VerbRunner) -> None:
+    """The pool is published while the drain goes on."""
+    slices = verb.server.collections[SLICES]
+    slices.append(bare(make_slice(pool="rack-1", node_name="node-5", meta=make_meta("a"))))
+
+    def more() -> None:
+        (rule,) = verb.server.collections[RULES]
+        released = make_condition(type="devicetaint.io/Released", status="True", reason="Released")
+        rule["metadata"] |= {"uid": "u", "generation": 1}
+        rule["status"] = {"conditions": [released]}
+        slices.append(bare(make_slice(pool="rack-2", node_name="node-5", meta=make_meta("b"))))
+        verb.server.refusals = [status(403, "Forbidden", "no")]
+
+    verb.rounds += [more]
+    code, _, error = drain(verb, "node-5")
+    assert (code, "gpu.example.com/rack-2 cannot be tainted: " in error) == (1, True)
+    assert error.endswith(f"{STAYS} gpu.example.com/rack-1 {KEY}:NoSchedule-\n")
