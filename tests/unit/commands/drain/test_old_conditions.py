@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import webhook.commands.drain as module
 from tests.builders import make_condition, make_pod
 from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
@@ -24,6 +23,8 @@ FREE = make_condition(type="devicetaint.io/Released", status="True", reason="Rel
 IN_USE = make_condition(type="devicetaint.io/Released", reason="InUse", message="1 claim holds devices: ml/train")
 PODS = "/api/v1/pods"
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 @pytest.fixture(autouse=True)
 def cluster(rule_server: RuleServer) -> None:
@@ -37,27 +38,6 @@ def cluster(rule_server: RuleServer) -> None:
         "/api/v1/nodes": [{"metadata": {"name": f"node-{number}"}} for number in range(2)],
     }
     rule_server.collections[f"{GROUP}/v1/resourceclaims"].append(bare(used("train", "node-0/gpu-0")))
-
-
-@pytest.fixture(autouse=True)
-def clock(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two looks are seven seconds apart; after the last of the rounds the user interrupts."""
-    seconds = 0.0
-
-    class Clock:
-        """In place of the module `time`."""
-
-        def monotonic(self) -> float:
-            return seconds
-
-        def sleep(self, pause: float) -> None:
-            nonlocal seconds
-            seconds += pause
-            if not verb.rounds:
-                raise KeyboardInterrupt
-            verb.rounds.pop(0)()
-
-    monkeypatch.setattr(module, "time", Clock())
 
 
 def keep(verb: VerbRunner, *conditions: Any, **annotations: str) -> None:
