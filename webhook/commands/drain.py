@@ -18,7 +18,7 @@ from webhook.api.messages import counted
 from webhook.api.meta import OWN_GROUP
 from webhook.api.pods import DAEMON_SET
 from webhook.api.rules import EVICT
-from webhook.api.taints import NO_SCHEDULE, DeviceTaint
+from webhook.api.taints import NO_SCHEDULE, NONE, DeviceTaint
 from webhook.commands.shared.device_selection import DeviceSelection, belonging, nodes_of, refuse_missing, split_nodes
 from webhook.commands.shared.flags import (
     INTERVAL_SECONDS,
@@ -61,7 +61,7 @@ from webhook.inventory.targets import DeviceNames
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.snapshot import ReadInventory, RuleStore
-    from webhook.commands.status.report import StatusReport
+    from webhook.commands.status.report import StatusReport, TaintLine
     from webhook.commands.status.views import PodStatus
 
 _KEY: Final = f"{OWN_GROUP}/drain"
@@ -104,7 +104,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         return flushed(INTERRUPTED)
     if end.emptied:
         return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
-    sys.stderr.write(f"error: not drained: {visible(end.text)}\nThe taint stays. To take it back: {drain.undo()}\n")
+    stays = f"The taint stays. To take it back: {drain.undo()}\n" if drain.closed else ""
+    sys.stderr.write(f"error: not drained: {visible(end.text)}\n{stays}")
     return flushed(written or REFUSED)
 
 
@@ -235,6 +236,8 @@ class Drain(msgspec.Struct):
         """Return how the drain stands. Raises ServerRefusal and ClusterUnreachable."""
         unheard = time.monotonic() - self.written < _HEARD_SECONDS
         sight = sight_of(report, self.rules, self.changed if unheard else ())
+        left = _closing(report, self.rules)
+        self.closed = [each for name, each in zip(self.rules, self.closed, strict=True) if name in left]
         if self.waiting and sight.end is None:
             if time.monotonic() - self.written >= _CALM_SECONDS:
                 with reading_cluster():
@@ -385,13 +388,20 @@ class DrainSight(NamedTuple):
     answered: bool = True
 
 
+def _closing(report: StatusReport, rules: Sequence[str]) -> dict[str, TaintLine]:
+    """Return the lines of those of the rules that are there and keep devices closed."""
+    lines = {line.name: line for line in report.lines if line.rule is not None and line.rule.taint.effect != NONE}
+    return {name: lines[name] for name in rules if name in lines}
+
+
 def sight_of(report: StatusReport, rules: Sequence[str], changed: Sequence[str] = ()) -> DrainSight:
     """Return how the drain by these rules stands. The worker may not know yet that some have `changed`."""
-    lines = {line.name: line for line in report.lines if line.rule is not None}
+    lines = _closing(report, rules)
     gone = [name for name in rules if name not in lines]
     if gone:
-        return DrainSight(DrainEnd(emptied=False, text=f"rule {gone[0]} is gone: the devices are open again"))
-    ours = [lines[name] for name in rules]
+        how = "has effect None" if any(line.name == gone[0] for line in report.lines) else "is gone"
+        return DrainSight(DrainEnd(emptied=False, text=f"rule {gone[0]} {how}: the devices are open again"))
+    ours = list(lines.values())
     for said in [line.said for line in ours if line.said is not None and line.name not in changed]:
         if said.reason == ConditionReason.OBSERVE_ONLY:
             text = "the eviction worker is in mode observe, in which it evicts no pod"
@@ -418,15 +428,21 @@ class DrainProgress:
         self._hinted: set[str] = set()
 
     def lines(self, report: StatusReport) -> Iterator[str]:
-        """Yield a line for each pod of which something is new, and one for all of them if their number has changed."""
+        """Yield a line for each pod of which something is new, and one for all of them if their number has changed.
+
+        Nothing is known of the pods of a rule that was taken back, or that may not be read now.
+        """
         from webhook.commands.status.views import PodState  # noqa: PLC0415
 
         words = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}
-        ours = [line for line in report.lines if line.name in self._rules]
+        going = (PodState.DUE, PodState.TERMINATING, PodState.STUCK)
+        ours = _closing(report, self._rules).values()
+        if len(ours) < len(self._rules) or not report.missing.isdisjoint(("Pod", "ResourceClaim", "ResourceSlice")):
+            return
         now = {each.uid: each for line in ours for each in line.pods}
         for uid, each in self._known.items():
             if uid not in now:
-                yield f"pod {each.namespace}/{each.name} evicted"
+                yield f"pod {each.namespace}/{each.name} {'evicted' if each.state in going else 'ended'}"
         for uid, each in now.items():
             was, name = self._known.get(uid), f"{each.namespace}/{each.name}"
             if was is not None and (was.state, was.waits_for.kind) == (each.state, each.waits_for.kind):

@@ -16,31 +16,12 @@ PODS = "/api/v1/pods"
 SLICES = f"{GROUP}/v1/resourceslices"
 STAYS = "The taint stays. To take it back: kubectl dtaint untaint"
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 @pytest.fixture(autouse=True)
 def crowd(rule_server: RuleServer) -> None:
     rule_server.collections |= {PODS: [], "/api/v1/namespaces": [], "/apis/policy/v1/poddisruptionbudgets": []}
-
-
-@pytest.fixture(autouse=True)
-def clock(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two looks are seven seconds apart; after the last of the rounds the user interrupts."""
-    seconds = 0.0
-
-    class Clock:
-        """In place of the module `time`."""
-
-        def monotonic(self) -> float:
-            return seconds
-
-        def sleep(self, pause: float) -> None:
-            nonlocal seconds
-            seconds += pause
-            if not verb.rounds:
-                raise KeyboardInterrupt
-            verb.rounds.pop(0)()
-
-    monkeypatch.setattr(module, "time", Clock())
 
 
 def drain(verb: VerbRunner, *words: str) -> tuple[int, str, str]:
@@ -115,3 +96,31 @@ def test_command_that_takes_it_back_names_nothing_that_could_not_be_tainted(verb
     code, _, error = drain(verb, "node-5")
     assert (code, "gpu.example.com/rack-2 cannot be tainted: " in error) == (1, True)
     assert error.endswith(f"{STAYS} gpu.example.com/rack-1 {KEY}:NoSchedule-\n")
+
+
+# --- a rule that is taken back meanwhile ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "undo"),
+    [
+        (["node-0"], ""),
+        (["node-0", "node-1"], f"{STAYS} --node=node-0 --node=node-1 {KEY}:NoSchedule-\n"),
+        (
+            ["gpu.example.com/node-0", "gpu.example.com/node-1"],
+            f"{STAYS} gpu.example.com/node-1 {KEY}:NoSchedule-\n",
+        ),
+    ],
+)
+def test_taint_stays_only_where_a_rule_is_left(words: list[str], undo: str, verb: VerbRunner) -> None:
+    """A colleague untaints node-0."""
+    verb.rounds += [lambda: verb.server.collections[RULES].pop(0)]
+    code, output, error = drain(verb, *words)
+    name = output.partition("/node-0-")[2].partition("\n")[0]
+    ended = f"error: not drained: rule node-0-{name} is gone: the devices are open again\n"
+    assert (code, error) == (1, f"{ended}{undo}")
+    for rule in verb.server.rules.values():
+        rule["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    if undo:
+        assert verb("untaint", *undo.split("untaint ")[1].split())[0] == 0
+    assert verb.server.rules == {}

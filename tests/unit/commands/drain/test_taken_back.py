@@ -1,0 +1,88 @@
+"""What a drain prints of pods that are evicted no more: they have ended, or nothing is known of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW, make_condition, make_meta, make_pod, make_rule, make_slice, make_taint
+from tests.unit.commands.preview_runner import used
+from webhook.api.pods import HOLD
+from webhook.commands.drain import DrainEnd, DrainProgress, sight_of
+from webhook.commands.shared.objects import StatusObjects, object_in
+from webhook.commands.status.report import StatusReport, lines_of
+from webhook.commands.status.views import StatusSettings
+from webhook.eviction.modes import InTree, Mode
+from webhook.policy.model import BUILTIN
+
+SINCE = "2026-06-01T11:55:00Z"
+
+
+def rule(name: str, effect: str = "NoSchedule") -> Any:
+    meta = make_meta(name, uid=f"uid-of-{name}", generation=1, annotations={"devicetaint.io/evict": "true"})
+    said = make_condition(
+        type="devicetaint.io/Eviction",
+        reason="Evicting",
+        status="True",
+        lastTransitionTime=SINCE,
+        observedGeneration=1,
+    )
+    selector = {"driver": "gpu.example.com", "pool": "node-0"}
+    taint = make_taint(effect=effect, time_added=SINCE)
+    return make_rule(selector=selector, taint=taint, meta=meta, conditions=[said])
+
+
+def pod(name: str, phase: str = "Running", **meta: Any) -> list[Any]:
+    return [make_pod(name, name, phase=phase, meta=meta or None), used(name, "node-0/gpu-0")]
+
+
+def report(*manifests: Any, missing: str = "") -> StatusReport:
+    objects = StatusObjects()
+    for each in (make_slice(), *manifests):
+        value, errors = object_in(each)
+        assert (value is not None, errors) == (True, [])
+        assert value is not None
+        objects.add(value)
+    settings = StatusSettings(BUILTIN, Mode.DELEGATED, InTree.ACTIVE, NOW)
+    kinds = frozenset(filter(None, [missing]))
+    return StatusReport("cluster", settings, missing=kinds, lines=lines_of(objects, settings, kinds)[0])
+
+
+HELD = pod("held", annotations={HOLD: "until noon"})
+TRAIN = pod("train")
+
+
+@pytest.mark.parametrize(
+    ("then", "text"),
+    [
+        ([*HELD, *TRAIN], "rule a is gone: the devices are open again"),
+        ([rule("a", "None"), *HELD, *TRAIN], "rule a has effect None: the devices are open again"),
+    ],
+)
+def test_no_pod_of_a_rule_that_was_taken_back_is_called_evicted(then: list[Any], text: str) -> None:
+    progress = DrainProgress(["a"])
+    assert list(progress.lines(report(rule("a"), *HELD, *TRAIN)))[1:] == ["2 pods to evict"]
+    later = report(*then)
+    assert list(progress.lines(later)) == []
+    assert sight_of(later, ["a"]).end == DrainEnd(emptied=False, text=text)
+
+
+@pytest.mark.parametrize("missing", ["Pod", "ResourceClaim", "ResourceSlice"])
+def test_no_pod_that_may_not_be_read_for_a_while_is_called_evicted(missing: str) -> None:
+    progress = DrainProgress(["a"])
+    assert list(progress.lines(report(rule("a"), *TRAIN))) == ["1 pod to evict"]
+    assert list(progress.lines(report(rule("a"), missing=missing))) == []
+    assert list(progress.lines(report(rule("a"), *TRAIN))) == []
+    assert list(progress.lines(report(rule("a")))) == ["pod ml/train evicted", "0 pods to evict"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word"),
+    [(HELD, [], "ended"), (HELD, pod("held", "Succeeded"), "ended"), (TRAIN, [], "evicted")],
+)
+def test_only_a_pod_whose_turn_it_was_is_called_evicted(before: list[Any], after: list[Any], word: str) -> None:
+    """One that is held, or put off until it completes, ends by itself."""
+    progress, name = DrainProgress(["a"]), before[0]["metadata"]["name"]
+    assert list(progress.lines(report(rule("a"), *before)))[-1] == "1 pod to evict"
+    assert list(progress.lines(report(rule("a"), *after))) == [f"pod ml/{name} {word}", "0 pods to evict"]
