@@ -33,6 +33,8 @@ from webhook.commands.shared.words import (
     DeviceAddress,
     StoredTaintRule,
     TaintPattern,
+    TaintSpec,
+    WantedRule,
     as_taint_pattern,
     split_words,
 )
@@ -228,7 +230,12 @@ def choose(
     address: DeviceAddress, pattern: TaintPattern, stored: Sequence[StoredTaintRule], inventory: Inventory | None
 ) -> UntaintChoice:
     """Return what to delete of one address. `inventory` has slices; None if they could not be read."""
-    of_key = [each for each in stored if pattern.matches(each.rule.taint.key, each.rule.taint.effect)]
+    wanted = WantedRule(address, TaintSpec(pattern.key, "", pattern.effect))
+    of_key = [
+        each
+        for each in stored
+        if pattern.matches(each.rule.taint.key, each.rule.taint.effect) or each.is_for_rule(wanted)
+    ]
     exact = [each for each in of_key if each.is_for(address)]
     staying = [each.maker for each in exact if each.maker]
     staying += filter(None, [_other_rule(address, each) for each in of_key if each not in exact])

@@ -119,14 +119,17 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
 def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[TaintResult]:
     """Return the rules as they would be sent to a server that has those that are stored. Raises ServerRefusal."""
     writes, refusals = [], []
+    taken = {each.rule.meta.name for each in stored}
     for wanted in order.wanted:
         text = order.texts.get(wanted.name)
         annotations = {**order.annotations, **({CONFIRM_IMPACT: text} if text else {})}
-        found = [each for each in stored if each.is_for_rule(wanted)]
+        found = sorted([each for each in stored if each.is_for_rule(wanted)], key=lambda each: each.has_ended(wanted))
         # One that is being deleted is as good as gone, but for its name.
         known = next((each for each in found if not each.rule.deleting or each.rule.meta.name == wanted.name), None)
         if known is None:
-            writes.append(TaintResult(wanted, _TAINTED, wanted.name, wanted.manifest(version, annotations)))
+            names = (wanted.name, *[f"{wanted.name}-{number}" for number in range(2, len(taken) + 2)])
+            name = next(each for each in names if each not in taken)
+            writes.append(TaintResult(wanted, _TAINTED, name, wanted.manifest(name, version, annotations)))
         elif known.rule.deleting:
             name = known.rule.meta.name
             refusals.append(f"error: {wanted.address} has {wanted.taint.key} by rule {name}, which is being deleted")
@@ -134,10 +137,12 @@ def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) 
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
         elif _is_written(order, known, wanted):
             writes.append(TaintResult(wanted, _KEPT, known.rule.meta.name, known.raw))
-        elif order.existing == "refuse":
+        elif order.existing == "refuse" and not known.has_ended(wanted):
+            effect = known.rule.taint.effect
+            softened = "" if effect == wanted.taint.effect else f", softened to {effect},"
             refusals.append(
-                f"error: {wanted.address} already has {wanted.taint.key} taint(s) with same effect(s) and --overwrite"
-                f" is false (rule {known.rule.meta.name})"
+                f"error: {wanted.address} already has {wanted.taint.key} taint(s) with same effect(s){softened} and"
+                f" --overwrite is false (rule {known.rule.meta.name})"
             )
         else:
             changed = known.overwritten(wanted, annotations)
@@ -149,7 +154,7 @@ def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) 
 
 def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
     """Return whether a rule stays as it is, in a drain that goes on or beside others left to be confirmed."""
-    if wanted.name in order.texts:
+    if wanted.name in order.texts or known.has_ended(wanted):
         return False
     if order.existing == "keep":
         return EVICT not in order.annotations or known.rule.meta.annotations.get(EVICT) == "true"

@@ -9,7 +9,16 @@ from typing import Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP
-from webhook.api.rules import EVICT, REACTION, DeviceSelector, DeviceTaintRule, decode_rule
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    EVICT,
+    EXPIRES_AT,
+    REACTION,
+    SOFTENED_FROM,
+    DeviceSelector,
+    DeviceTaintRule,
+    decode_rule,
+)
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.commands.shared.main import WrongUsage
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, label_key, label_value
@@ -177,14 +186,14 @@ class WantedRule(NamedTuple):
         # A dot must not stand beside a dash in a subdomain.
         return f"{re.sub(r'-*[.]-*', '.', text)[:_NAME_MOST].strip('-.')}-{digest}"
 
-    def manifest(self, version: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+    def manifest(self, name: str, version: str, annotations: Mapping[str, str]) -> dict[str, Any]:
         """Return the rule as it is sent, in a version of the API."""
-        selector = {name: text for name, text in self.address._asdict().items() if text}
-        taint = {name: text for name, text in self.taint._asdict().items() if text}
+        selector = {field: text for field, text in self.address._asdict().items() if text}
+        taint = {field: text for field, text in self.taint._asdict().items() if text}
         return {
             "apiVersion": f"{GROUP}/{version}",
             "kind": _KIND,
-            "metadata": {"name": self.name, **({"annotations": dict(annotations)} if annotations else {})},
+            "metadata": {"name": name, **({"annotations": dict(annotations)} if annotations else {})},
             "spec": {"deviceSelector": selector, "taint": taint},
         }
 
@@ -205,9 +214,19 @@ class StoredTaintRule(NamedTuple):
         return self.rule.selector == address.selector
 
     def is_for_rule(self, wanted: WantedRule) -> bool:
-        """Return whether it sets this taint, with whatever value, on just these devices."""
-        taint = self.rule.taint
-        return self.is_for(wanted.address) and (taint.key, taint.effect) == (wanted.taint.key, wanted.taint.effect)
+        """Return whether it sets this taint, with whatever value, on just these devices, or was written to do so.
+
+        The latter have ended since, or were softened. What a person made of such a rule is another taint.
+        """
+        rule, (key, _, effect) = self.rule, wanted.taint
+        if not self.is_for(wanted.address) or rule.taint.key != key:
+            return False
+        changed = rule.taint.effect == NONE or (rule.softened and effect == NO_EXECUTE)
+        return rule.taint.effect == effect or (changed and rule.meta.name == wanted.name)
+
+    def has_ended(self, wanted: WantedRule) -> bool:
+        """Return whether it is there for this taint, and does nothing any more."""
+        return self.rule.taint.effect == NONE != wanted.taint.effect
 
     @property
     def maker(self) -> str:
@@ -225,16 +244,22 @@ class StoredTaintRule(NamedTuple):
         return ""
 
     def overwritten(self, wanted: WantedRule, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the object with the value and these annotations, to be written if it has not changed meanwhile.
+        """Return the object with the taint and these annotations, to be written if it has not changed meanwhile.
 
-        The server sets timeAdded for another value, or if eviction is asked for: what pods tolerate starts over.
+        The server sets timeAdded for another taint, or if eviction is asked for: what pods tolerate starts over. What
+        softening or a taint that has ended asked for goes; what others have set stays.
         """
         metadata, spec = self.raw["metadata"], self.raw["spec"]
+        set_anew = wanted.taint.effect != self.rule.taint.effect
         starts = EVICT in annotations and self.rule.meta.annotations.get(EVICT) != "true"
-        starts |= wanted.taint.value != self.rule.taint.value
+        starts |= set_anew or wanted.taint.value != self.rule.taint.value
         left_out = {"value", "timeAdded"} if starts else {"value"}
         taint = {name: part for name, part in spec["taint"].items() if name not in left_out}
+        taint["effect"] = wanted.taint.effect
         if wanted.taint.value:
             taint["value"] = wanted.taint.value
-        annotations = {**(metadata.get("annotations") or {}), **annotations}
+        gone = {EVICT, SOFTENED_FROM} if set_anew else set[str]()
+        gone |= {EXPIRES_AT, CONFIRM_IMPACT} if self.has_ended(wanted) else set[str]()
+        known = (metadata.get("annotations") or {}).items()
+        annotations = {**{name: text for name, text in known if name not in gone}, **annotations}
         return {**self.raw, "metadata": {**metadata, "annotations": annotations}, "spec": {**spec, "taint": taint}}
