@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.messages import counted
 from webhook.commands.shared.device_selection import (
@@ -27,7 +27,7 @@ from webhook.commands.shared.main import (
     refusal_text,
 )
 from webhook.commands.shared.output import write
-from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
+from webhook.commands.shared.tainting import ATTEMPTS, DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import (
     NAME,
     DeviceAddress,
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from webhook.commands.shared.node_devices import NodeDevices
     from webhook.commands.shared.snapshot import ReadInventory, RuleStore
     from webhook.inventory.state import Inventory
-
-_ATTEMPTS: Final = 5
-"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
 
 
 class UntaintChoice(NamedTuple):
@@ -160,7 +157,7 @@ async def _untaint(
 async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:
     """Delete the rule with its uid and resource version as preconditions. Raises ClusterError."""
     name = stored.rule.meta.name
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         response = await store.delete(stored, dry_run=dry_run)
         if response.granted:
             # A Status has no finalizers; the object is in the answer while some are left.

@@ -18,7 +18,7 @@ from webhook.api.meta import GROUP, GroupVersionKind, NamespacedName
 from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.credentials import Credentials
-from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded, find
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
@@ -34,7 +34,7 @@ from webhook.commands.shared.snapshot import (
     SLICES,
     Snapshot,
 )
-from webhook.commands.shared.tainting import TEXT
+from webhook.commands.shared.tainting import ATTEMPTS, TEXT
 from webhook.config.command_line import program
 from webhook.files.manifests import Stock, meta, text
 
@@ -141,7 +141,7 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
     return DryRunResult(DryRunAnswer.SOFTENED if softened else DryRunAnswer.GRANTED)
 
 
-async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
+async def _dry_run(cluster: Cluster, rule: Mapping[str, Any], attempts: int = ATTEMPTS) -> bytes:
     """Create or update it, without effect; return it as it would be stored. Raises ClusterError."""
     version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
     collection = path_of(GROUP, version, RULES.name)
@@ -153,7 +153,12 @@ async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
         except NotFound:
             pass
         else:
-            return await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
+            try:
+                return await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
+            except Conflict:
+                if attempts == 1:
+                    raise
+            return await _dry_run(cluster, rule, attempts - 1)
     return await cluster.create(f"{collection}?{_DRY_RUN}", rule)
 
 

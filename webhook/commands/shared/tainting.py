@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Existing = Literal["refuse", "overwrite", "keep"]
 """What happens to a rule that sets the same taint on the same devices; it is kept if it asks for eviction already."""
 
+ATTEMPTS: Final = 5
+"""The worker writes the status of a rule every few seconds, which is no reason not to change or delete it."""
 _TAINTED: Final = "tainted"
 _KEPT: Final = "already tainted"
 
@@ -100,13 +102,13 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
     if order.dry_run is DryRun.CLIENT:
         return writes
     if len(writes) > 1 and order.dry_run is DryRun.NONE:
-        rehearsed = [await _written(store, each, dry_run=True) for each in writes]
+        rehearsed = [await _written(store, order, each, dry_run=True) for each in writes]
         if any(each.refusal for each in rehearsed):
             return [each for each in rehearsed if each.refusal]
     results = list[TaintResult]()
     for each in writes:
         try:
-            results.append(await _written(store, each, dry_run=order.dry_run is DryRun.SERVER))
+            results.append(await _written(store, order, each, dry_run=order.dry_run is DryRun.SERVER))
         except ClusterError as error:
             if order.dry_run is DryRun.SERVER:
                 raise
@@ -161,12 +163,20 @@ def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -
     return bool(order.texts) and known.rule.taint.value == wanted.taint.value and order.existing == "refuse"
 
 
-async def _written(store: RuleStore, write: TaintResult, *, dry_run: bool) -> TaintResult:
-    if write.operation == _KEPT:
-        return write
-    response = await (store.create if write.operation == _TAINTED else store.replace)(write.obj, dry_run=dry_run)
-    if response.granted:
-        return write._replace(obj=response.body, warnings=response.warnings)
+async def _written(store: RuleStore, order: TaintOrder, write: TaintResult, *, dry_run: bool) -> TaintResult:
+    for _ in range(ATTEMPTS):
+        if write.operation == _KEPT:
+            return write
+        response = await (store.create if write.operation == _TAINTED else store.replace)(write.obj, dry_run=dry_run)
+        if response.granted:
+            return write._replace(obj=response.body, warnings=response.warnings)
+        if response.body.get("reason") != "Conflict":
+            break
+        found = await store.get(write.name)
+        try:
+            [write] = planned(order._replace(wanted=(write.wanted,)), [found] if found else [], store.version)
+        except ServerRefusal as changed:
+            return write._replace(refusal=str(changed))
     refusal = refusal_text(str(response.body.get("reason") or ""), response.message)
     return write._replace(warnings=response.warnings, refusal=refusal, message=response.message)
 

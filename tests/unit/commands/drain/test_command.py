@@ -368,7 +368,7 @@ def test_rule_that_has_a_new_status_is_written_at_the_next_look_and_a_refusal_en
     end(verb, "web-0", "web-1")()
 
     def refuse() -> None:
-        cluster.refusals = [status(409, "Conflict", "changed"), status(403, "Forbidden", "over the limit")]
+        cluster.refusals = [status(409, "Conflict", "changed")] * 5 + [status(403, "Forbidden", "over the limit")]
 
     verb.rounds += [refuse, nothing, nothing]
     code, _, error = drain(verb, "node-0", "--wait-for-place")
