@@ -310,8 +310,10 @@ def _rendered(report: Report, options: argparse.Namespace, dump: Dump, target: R
         case "json" | "yaml":
             return STRUCTURED[target.format]({**as_values(report), "groups": _grouped(report)})
         case "openreports":
-            namespaces = dump.namespaces if options.namespace is None else (options.namespace,)
-            return json_list(open_reports(report, namespaces, dump.terminating))
+            only = options.namespace
+            reports = open_reports(report, dump.namespaces if only is None else (only,), dump.terminating)
+            # Of the policy's namespace only a warning of the policy is known then.
+            return json_list([each for each in reports if only in (None, each["metadata"]["namespace"])])
         case _:
             return render("audit", target.format, report)
 
