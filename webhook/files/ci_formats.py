@@ -95,7 +95,7 @@ def rendered(verb: str, output: str, report: Report, texts: Callable[[], Texts],
 
 
 def as_junit(report: Report, verb: str) -> str:
-    """Return one suite per file, one test case per object; warnings go to the case's output."""
+    """Return one suite per file, one test case per object; warnings that do not count go to the case's output."""
     # Late, as below: only here, and only to write.
     from xml.etree import ElementTree as ET  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def as_junit(report: Report, verb: str) -> str:
     all_outcomes: list[str] = []
     for file, rows in by_file.items():
         suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
-        outcomes = [_case(suite, row) for row in rows if row.entries or not row.judges]
+        outcomes = [_case(suite, row, strict=report.strict) for row in rows if row.entries or not row.judges]
         _count(suite, outcomes)
         all_outcomes += outcomes
     _count(root, all_outcomes)
@@ -120,7 +120,7 @@ def _count(element: Any, outcomes: list[str]) -> None:
         element.set(outcome, str(outcomes.count(outcome)))
 
 
-def _case(suite: Any, row: Row) -> str:
+def _case(suite: Any, row: Row, *, strict: bool) -> str:
     """Add the test case of a row; return the counter to increase, or an empty text."""
     from xml.etree.ElementTree import SubElement  # noqa: PLC0415
 
@@ -130,7 +130,8 @@ def _case(suite: Any, row: Row) -> str:
     if row.position:
         case.set("line", str(row.position.line))
     outcome = ""
-    errors = [entry for entry in row.entries if entry.level is Level.ERROR]
+    counting = (Level.ERROR, Level.WARNING) if strict else (Level.ERROR,)
+    errors = [entry for entry in row.entries if entry.level in counting]
     if errors:
         outcome = "errors" if any(entry.reason == UNREADABLE for entry in errors) else "failures"
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -139,7 +140,7 @@ def _case(suite: Any, row: Row) -> str:
     elif row.result is Result.SKIPPED:
         outcome = "skipped"
         SubElement(case, "skipped", {"message": _xml(row.skipped)})
-    others = [entry for entry in row.entries if entry.level is not Level.ERROR]
+    others = [entry for entry in row.entries if entry.level not in counting]
     if others:
         SubElement(case, "system-out").text = _xml_lines(row, others)
     return outcome

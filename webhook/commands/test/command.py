@@ -32,12 +32,11 @@ def run(options: argparse.Namespace, _: CommandLine) -> int:
     results = Results(fail_uncovered=options.fail_uncovered, partial=options.run is not None)
     now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
     skipped = [_run_all(name, results, options, now) for name in options.suites]
-    code = results.exit_code
-    if not code and not results.tested and not (options.allow_empty or all(skipped)):
+    if not results.exit_code and not results.tested and not (options.allow_empty or all(skipped)):
         why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"
-        sys.stderr.write(f"{program('test')}: {why}; pass --allow-empty if that is expected\n")
-        code = 2
-    return write_reports(options.output, partial(_rendered, results, options), code)
+        results.nothing_run = f"{why}; pass --allow-empty if that is expected"
+        sys.stderr.write(f"{program('test')}: {results.nothing_run}\n")
+    return write_reports(options.output, partial(_rendered, results, options), results.exit_code)
 
 
 def _rendered(results: Results, options: argparse.Namespace, target: ReportTarget) -> str:

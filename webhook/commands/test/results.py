@@ -101,6 +101,8 @@ class Results:
 
     fail_uncovered: bool = False
     partial: bool = False
+    nothing_run: str = ""
+    """What to say of a run without a case, where that is an error."""
     suites: int = 0
     tested: list[Tested] = field(default_factory=list)
     faults: list[Row] = field(default_factory=list)
@@ -147,7 +149,11 @@ class Results:
     @property
     def exit_code(self) -> int:
         """0 if all passed, 1 if not, 2 if something could not be run."""
-        return 2 if self.faults else int(self.failed > 0 or (self.fail_uncovered and bool(self.uncovered)))
+        return (
+            2
+            if self.faults or self.nothing_run
+            else int(self.failed > 0 or (self.fail_uncovered and bool(self.uncovered)))
+        )
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -229,7 +235,7 @@ def as_report(results: Results, *, messages: bool) -> Report:
 
     With `messages` each case has the messages of the decision as well.
     """
-    report = Report(files=results.suites)
+    report = Report(files=results.suites, nothing_checked=results.nothing_run)
     for case, _ in results.tested:
         at = Position(case.line, case.column)
         amiss = [Entry(Level.ERROR, str(mismatch), at, reason="Mismatch") for mismatch in case.mismatches]
