@@ -82,10 +82,16 @@ _PATHS: Final = frozenset({"F", "D", "FILE", "DIR|FILE", "FILE|DIR|-"})
 FILES: Final = 0
 """The directive that lets the shell complete files, where nothing is suggested."""
 NO_FILES: Final = 4
-_NAMES_OF_CLUSTER: Final = {"status": "rules", "taint": "devices", "untaint": "devices", "drain": "nodes"}
+_NAMES_OF_CLUSTER: Final = {
+    "status": "rules",
+    "list": "devices",
+    "taint": "devices",
+    "untaint": "devices",
+    "drain": "nodes",
+}
 """The names that verbs take, where the cluster has them."""
 _EXPLAINED: Final = {"pod": "pods", "claim": "claims", "device": "devices", "rule": "rules"}
-_NAMED: Final = {"--context": "contexts", "--namespace": "namespaces", "-n": "namespaces"}
+_NAMED: Final = {"--context": "contexts", "--namespace": "namespaces", "-n": "namespaces", "--node": "nodes"}
 _WORDS: Final = {"completion": tuple(_SHELLS), "schema": ("policy", "suite"), "diff": ("live",)}
 
 

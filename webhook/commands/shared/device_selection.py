@@ -44,6 +44,8 @@ def parse_selection(options: argparse.Namespace) -> tuple[DeviceSelection, list[
         raise WrongUsage(f"{rule} is a rule, and not a device: `status {rule}` shows it")
     addresses, taints = split_words(words)
     nodes = [*[name_in(each, NODES) or each for each in options.node], *nodes]
+    if not all(nodes):
+        raise WrongUsage("--node must be the name of a node, and not empty")
     selection = DeviceSelection(tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(nodes)), options.selector)
     if selection.nodes and selection.labels:
         raise WrongUsage("--node and --selector may not be given together")

@@ -21,7 +21,7 @@ from webhook.api.rules import (
 )
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.commands.shared.main import WrongUsage
-from webhook.validation.formats import dns1123_label, dns1123_subdomain, label_key, label_value
+from webhook.validation.formats import dns1123_label, dns1123_subdomain, is_driver_name, label_key, label_value
 
 NODES: Final = frozenset({"node", "nodes", "no"})
 RULES: Final = frozenset({"rule", "rules", "devicetaintrule", "devicetaintrules"})
@@ -71,7 +71,7 @@ def as_device_address(text: str) -> DeviceAddress:
     kind, _, name = text.partition("/")
     driver, *rest = (name if name and type_in(kind) in DEVICES else text).split("/")
     device = rest.pop() if len(rest) > 1 else ""
-    if any(map(dns1123_subdomain, (driver, *rest))) or (device and dns1123_label(device)):
+    if not is_driver_name(driver) or any(map(dns1123_subdomain, rest)) or (device and dns1123_label(device)):
         raise WrongUsage(_FORM)
     return DeviceAddress(driver, "/".join(rest), device)
 
