@@ -258,8 +258,8 @@ def _capped(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
 
 
 def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Tell whether a controller sends the claim: its template was judged, and no controller acts on advice."""
-    return request.username in context.policy.trusted_controllers
+    """Tell whether a controller sends a claim: its template was judged, and no controller acts on advice."""
+    return request.resource.resource == "resourceclaims" and request.username in context.policy.trusted_controllers
 
 
 def _documented(subject: ReviewSubject, context: AdmissionContext) -> Iterator[Finding]:

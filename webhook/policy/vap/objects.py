@@ -189,9 +189,7 @@ def _conditions(
         return
     yield "has-tolerations", _HAS_TOLERATIONS
     yield "not-for-an-extended-resource", NOT_EXTENDED
-    if kind is PolicyTopic.DOCUMENTED:  # those who bring what its template was judged for
-        yield "not-by-a-controller", not_(f"{_USER} in {listed(policy.trusted_controllers)}")
-    elif not with_generated:
+    if kind is PolicyTopic.DOCUMENTED or not with_generated:  # by the documented rules its template was judged
         yield "not-made-from-a-template", not_(policy_variables(policy)["generated"])
 
 
