@@ -172,7 +172,8 @@ def _denies_evictor(rules: Sequence[Rule], evictor: Requester, check: Callable[[
         taints = rest.taints or TaintMatch()
         if rest.evict is True or NONE not in (taints.effects or EFFECTS):
             continue
-        harmless = structs.replace(rest, taints=structs.replace(taints, effects=(NONE,)))
+        # A rule that names no driver or pool is denied by each of them, and allowed by none.
+        harmless = structs.replace(rest, drivers=(), pools=(), taints=structs.replace(taints, effects=(NONE,)))
         if not any(covers(each, harmless) for each in allowed):
             return position
     return None

@@ -88,8 +88,8 @@ def test_taint_rules_are_compared_too() -> None:
         "the effect as it is written": ({"taints": {"effects": ["NoSchedule"]}}, False),
         "no device is emptied": ({"taints": {"effects": ["NoExecute"]}, "evict": False}, True),
         "devices are emptied": ({"taints": {"effects": ["NoExecute"]}, "evict": True}, False),
-        "no pool is any pool": ({"pools": ["p"]}, False),
-        "no driver is any driver": ({"drivers": ["d"]}, False),
+        "no pool is any pool": ({"pools": ["p"], "taints": {"effects": ["NoSchedule", "NoExecute"]}}, False),
+        "no driver is any driver": ({"drivers": ["d"], "taints": {"effects": ["NoSchedule", "NoExecute"]}}, False),
     },
 )
 def test_taint_rule_that_allows_covers_what_both_readings_agree_on(match: Any, warned: Any) -> None:
