@@ -185,7 +185,7 @@ class _Starts:
         self._schedule = schedule
         self.zone = zone
         self._zone = ZoneInfo(zone)
-        self._every_hour = schedule.split()[1].startswith("*")
+        self._every_hour = schedule.split()[1] == "*"
 
     def latest(self, at: datetime) -> datetime | None:
         """The last start up to this time; None if there is none in 50 years."""
