@@ -265,8 +265,6 @@ def explanation_of_claim(claiming: ClaimView, scope: Scope, old: Any, context: A
     notes = []
     if claiming.generated:
         notes.append("made from a template: judged as the template's author")
-    if mode is PolicyMode.OFF:
-        return Explanation(who, (*notes, "the policy's mode or generatedClaims is off: no rule is asked"))
     no_author = claiming.generated and scope.requester is None
     unknown_author = no_author and judge.policy.unknown_author is UnknownAuthor.ALLOW
     if unknown_author and not claiming.cut:

@@ -370,7 +370,7 @@ class Builder:
         given["skips"] = raw.get("action") == "skip"
         windows = at.child("windows")
         given["windows"] = tuple(
-            [self._window(entry, windows.index(position)) for position, entry in enumerate(raw.get("windows") or ())]
+            [self._window(entry, windows.index(position)) for position, entry in enumerate(raw.get("windows", ()))]
         )
         if "afterDeadline" in raw:
             given["delete_after_deadline"] = raw["afterDeadline"] == "delete"
@@ -396,7 +396,7 @@ class Builder:
         given["acknowledged"] = tuple(
             [
                 (entry["driver"], self._time(entry, at.child("acknowledged").index(position), "until") or _NEVER)
-                for position, entry in enumerate(raw.get("acknowledged") or ())
+                for position, entry in enumerate(raw.get("acknowledged", ()))
             ]
         )
         return structs.replace(BreakerSettings(), **given)
