@@ -163,14 +163,16 @@ class ClaimView:
         last = self._of_claim
         if last is not None and last[0] is scope:
             return last[1]
-        meta = self.new.meta
+        new, meta = self.new, self.new.meta
+        # Claims get spec.metadata of their template.
+        given = new.claim_meta if isinstance(new, ResourceClaimTemplate) else meta
         variables: dict[str, JSON] = {
             "claim": {
                 "name": meta.name,
                 "generateName": meta.generate_name,
                 "namespace": self.namespace,
-                "labels": _labels(self._request.object),
-                "annotations": {key: text for key, text in meta.annotations.items() if key not in _OUR_NOTES},
+                "labels": _labels(new.spec if self.is_template else self._request.object),
+                "annotations": {key: text for key, text in given.annotations.items() if key not in _OUR_NOTES},
                 "template": self.is_template,
                 "generated": self.generated,
             }
