@@ -386,7 +386,7 @@ def command_line() -> CommandLine:
     namespace = "only claims and templates in this namespace; default: all"
     add("-n", "--namespace", type=as_namespace, metavar="NS", help=namespace)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
-    add("--candidate", metavar="F", help="another policy: reports what only this one would refuse, as warnings")
+    add("--candidate", metavar="F", help="another policy: reports what only its rules would refuse, as warnings")
     flags.add_policy_config_map(parser)
     flags.add_exempt_namespaces(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")

@@ -176,7 +176,7 @@ def command_line() -> CommandLine:
     add("files", nargs="*", metavar="FILE|DIR|-", help=files)
     flags.add_terms(parser)
     flags.add_policy(parser, more="; without FILE the policy itself is checked")
-    add("--candidate", metavar="F", help="another policy: reports where its verdict would differ")
+    add("--candidate", metavar="F", help="another policy: reports where the verdict of its rules would differ")
     add_reports(parser, FORMATS)
     add_codes(parser)
     flags.add_warnings_as_errors(parser)
