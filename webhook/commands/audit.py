@@ -54,7 +54,7 @@ from webhook.files.spots import NOWHERE, find
 from webhook.inventory.impact import Taint, impact_of, impact_on_devices
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
-from webhook.policy.match import asks_who
+from webhook.policy.match import KnownNames, asks_who
 from webhook.policy.model import Policy
 from webhook.validation.rules import SELECTOR, TAINT
 
@@ -142,7 +142,7 @@ def _add_claims(found: _AuditInput, now: datetime, report: Report, exempt: Conta
         now=now,
         judge=BUILTIN_JUDGE if policy is None else Judge(policy),
         candidate=None if candidate is None else Judge(candidate),
-        names=flags.known_names(found.dump, (), None, {}),
+        names=KnownNames(found.dump.namespaces, found.dump.device_classes),
     )
     about = _ABOUT if any(asks_who(each) for each in (policy, candidate) if each is not None) else {}
     judged = [each for each in found.dump.claims if row_of(each).namespace not in exempt]

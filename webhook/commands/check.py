@@ -23,7 +23,7 @@ from webhook.files.read import File, read, shown
 from webhook.files.report import FORMATS, Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.match import NO_NAMES, KnownNames, asks_who, authenticated
-from webhook.policy.model import CLAIM_CONTROLLER
+from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -131,7 +131,8 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
 
 
 def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
-    dump = Dump()
+    """Return what files and flags say about names; where both name a namespace or class, the file wins."""
+    dump, labels = Dump(), options.namespace_labels
     used = {options.namespace or DEFAULT_NAMESPACE}
     for file in files:
         dump.add(file.manifests)
@@ -140,7 +141,8 @@ def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
             request = manifest.value.get("request") if isinstance(manifest.value, dict) else None
             if isinstance(request, dict):  # a review
                 used.add(text(request, "namespace"))
-    return flags.known_names(dump, used, options.namespace_labels, dict(options.device_class))
+    known = {} if labels is None else {name: {**labels, NAMESPACE_NAME_LABEL: name} for name in used}
+    return KnownNames({**known, **dump.namespaces}, {**dict(options.device_class), **dump.device_classes})
 
 
 def _old_objects(names: Sequence[str], namespace: str, report: Report) -> dict[ObjectKey, JSON]:

@@ -22,7 +22,7 @@ from webhook.api.field import JSON, Finding, Severity
 from webhook.api.messages import counted
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.diff.command import LIVE
-from webhook.commands.shared.flags import credentials_of, known_names, refuse_cluster_beside_dump, refuse_stdin_twice
+from webhook.commands.shared.flags import credentials_of, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
 from webhook.commands.shared.objects import objects_in
@@ -36,7 +36,7 @@ from webhook.files.spots import NOWHERE
 from webhook.inventory.state import Sight
 from webhook.patches.patch_reach import KnownPatches
 from webhook.policy.decide import Judge
-from webhook.policy.match import asks_who, authenticated
+from webhook.policy.match import KnownNames, asks_who, authenticated
 from webhook.policy.model import Policy
 from webhook.validation.kinds import BY_KIND
 
@@ -194,7 +194,7 @@ def _changed_objects(
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     dump = Dump()
     dump.add(manifests)
-    names, sight = known_names(dump, (), None, {}), Sight(stock.inventory)
+    names, sight = KnownNames(dump.namespaces, dump.device_classes), Sight(stock.inventory)
     patches = KnownPatches({}, stock.classes)
     contexts = [
         AdmissionContext(now=now, judge=Judge(policy), names=names, sight=sight, patches=patches) for policy in policies

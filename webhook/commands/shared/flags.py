@@ -18,14 +18,12 @@ from webhook.validation.releases import NEWEST, RELEASES, Release, release_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
     from typing import Any
 
     from webhook.cluster.client.credentials import Credentials
     from webhook.cluster.client.rest import Cluster
-    from webhook.files.manifests import Dump
     from webhook.files.report import Report
-    from webhook.policy.match import KnownNames
 
 _Answer = TypeVar("_Answer")
 INTERVAL_SECONDS: Final = 2
@@ -125,25 +123,6 @@ def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
     usual = texts.policy_config_map(texts.own_namespace())
     text = f"the ConfigMap with the policy; default {usual}"
     parser.add_argument("--policy-configmap", type=texts.as_namespaced, default=usual, metavar="NS/NAME", help=text)
-
-
-def known_names(
-    dump: Dump,
-    namespaces: Iterable[str],
-    labels: Mapping[str, str] | None,
-    classes: Mapping[str, frozenset[str]],
-) -> KnownNames:
-    """Return what files and flags say about names; where both name a namespace or class, the file wins.
-
-    `labels`, unless None, are those of each of the `namespaces` that no file has.
-    """
-    from webhook.policy.match import KnownNames  # noqa: PLC0415
-    from webhook.policy.model import NAMESPACE_NAME_LABEL  # noqa: PLC0415
-
-    known: dict[str, Mapping[str, str]] = {}
-    if labels is not None:
-        known = {name: {**labels, NAMESPACE_NAME_LABEL: name} for name in namespaces}
-    return KnownNames({**known, **dump.namespaces}, {**classes, **dump.device_classes})
 
 
 def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) -> None:
