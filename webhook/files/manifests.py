@@ -53,6 +53,7 @@ _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] 
 }
 """By group and kind, whatever the version: one that is newer than this code must not read as nothing."""
 PatchingObject: TypeAlias = ResourceSlicePatch | DeviceClassSelectors
+KeptObject: TypeAlias = InventoryObject | PatchingObject
 _BESIDE: Final[Mapping[tuple[str, str], Callable[[Reader], PatchingObject]]] = {
     (GROUP, "ResourceSlicePatch"): decode_first_revision_patch,
     (OWN_GROUP, "ResourceSlicePatch"): decode_patch,
@@ -133,9 +134,9 @@ class Stock:
             else:
                 self.put(value)
 
-    def kept(self, value: Any) -> tuple[InventoryObject | PatchingObject | None, list[FieldError]]:
+    def kept(self, value: Any, path: Path | None = None) -> tuple[KeptObject | None, list[FieldError]]:
         """Return what to put here of an object, and the wrong types in it; nodes and namespaces are added at once."""
-        held, errors = held_in(value)
+        held, errors = held_in(value, path)
         if held is not None:
             return (with_demand(held, value) if self.whole and not errors else held), errors
         if self.whole and kind_of(value) == _NODE:
@@ -145,9 +146,9 @@ class Stock:
         if self.whole and kind_of(value) == _NAMESPACE:
             name = text(meta(value), "name")
             self.namespaces[name] = labels_of(value) | {NAMESPACE_NAME_LABEL: name}
-        return patching_object_in(value)
+        return patching_object_in(value, path)
 
-    def put(self, value: InventoryObject | PatchingObject) -> None:
+    def put(self, value: KeptObject) -> None:
         """Add what was kept."""
         if isinstance(value, ResourceSlicePatch):
             self.patches[value.meta.name] = value

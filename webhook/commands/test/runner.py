@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -27,19 +27,8 @@ from webhook.commands.shared.manifest_review import Verdict, verdict_on
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.results import CaseReport, Mismatch, Results, Tested, listed, mismatches_of
-from webhook.files.manifests import (
-    CLAIMS,
-    Dump,
-    Stock,
-    child,
-    held_in,
-    kind_of,
-    meta,
-    patching_object_in,
-    says_version,
-    text,
-    with_demand,
-)
+from webhook.expressions.drivers import drivers_of
+from webhook.files.manifests import CLAIMS, Stock, child, kind_of, meta, says_version, text
 from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level
 from webhook.files.spots import NOWHERE, find
@@ -124,17 +113,21 @@ class Runner:
     """
 
     def __init__(
-        self, suite: Suite, policy: Policy, manifest: Manifest, cluster: SuiteCluster | None = None, *, now: datetime
+        self, suite: Suite, policy: Policy, manifest: Manifest, cluster: Stock | None = None, *, now: datetime
     ) -> None:
         self._suite = suite
         self._policy = policy
         self._judge = Judge(policy)
         self._manifest = manifest
         self._now = now
-        self._stock = None if cluster is None else cluster.stock
-        found = Dump() if cluster is None else cluster.names
+        self._stock = cluster
+        found = Stock() if cluster is None else cluster
+        drivers = {
+            name: drivers_of([each.expression for each in known.selectors if each.expression is not None])
+            for name, known in found.classes.items()
+        }
         labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
-        self._names = KnownNames({**found.namespaces, **labels}, {**found.device_classes, **suite.device_classes})
+        self._names = KnownNames({**found.namespaces, **labels}, {**drivers, **suite.device_classes})
 
     def outcome_of(self, case: Case) -> Tested:
         """Run a case and compare what comes of it. Raises BadCase."""
@@ -303,16 +296,9 @@ _KINDS: Final = sorted(kind for _, kind in _HELD | _NAMES)
 _EMPTY: Final = f"contains none of {', '.join(_KINDS)}"
 
 
-class SuiteCluster(NamedTuple):
-    """The objects and names of a cluster."""
-
-    stock: Stock
-    names: Dump
-
-
-def cluster_of(given: InventorySource, suite: Manifest, results: Results) -> SuiteCluster | None:
+def cluster_of(given: InventorySource, suite: Manifest, results: Results) -> Stock | None:
     """Return the cluster of a suite, in which inline objects replace those in files; None after faults."""
-    cluster = SuiteCluster(Stock(whole=True), Dump())
+    cluster = Stock(whole=True)
     before = len(results.faults)
     for name in given.files:
         _add_files(cluster, beside(suite.file, name), results)
@@ -322,23 +308,22 @@ def cluster_of(given: InventorySource, suite: Manifest, results: Results) -> Sui
     return None if len(results.faults) > before else cluster
 
 
-def _add_files(cluster: SuiteCluster, name: str, results: Results) -> None:
-    known, found = len(cluster.stock.malformed), False
+def _add_files(cluster: Stock, name: str, results: Results) -> None:
+    known, found = len(cluster.malformed), False
     for file in read([name]):
         unreadable = unreadable_row(file)
         if unreadable is not None:
             results.faults.append(unreadable)
         ours = [manifest for manifest in file.manifests if _sort_of(kind_of(manifest.value)) in _HELD | _NAMES]
         found = found or unreadable is not None or bool(ours)
-        cluster.stock.add(ours)
-        cluster.names.add(ours)
-    for manifest, error in cluster.stock.malformed[known:]:
+        cluster.add(ours)
+    for manifest, error in cluster.malformed[known:]:
         results.add_fault(manifest.file, entries_of(manifest.spot, [Finding(Severity.DENY, error)]))
     if not found:
         results.add_fault(name, [Entry(Level.ERROR, _EMPTY)])
 
 
-def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[FieldError]:
+def _add_object(cluster: Stock, value: JSON, position: int) -> Iterator[FieldError]:
     """Add one inline object. Unknown fields are errors here, since no server will report them."""
     path = _OBJECTS.index(position)
     kind = kind_of(value)
@@ -346,20 +331,14 @@ def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[F
         yield not_supported(path.child("kind"), value.get("kind"), _KINDS)
     elif not says_version(value):
         yield required(path.child("apiVersion"))
-    elif _sort_of(kind) in _NAMES:
-        cluster.names.add([Manifest("", 0, value, NOWHERE)])
-        found, errors = patching_object_in(value, path)
-        yield from errors
-        if found is not None:
-            cluster.stock.put(found)
     else:
-        held, errors = held_in(value, path)
+        found, errors = cluster.kept(value, path)
         yield from errors
-        for finding in strict_findings(value, kind, NEWEST, path):
+        for finding in strict_findings(value, kind, NEWEST, path) if _sort_of(kind) in _HELD else ():
             if finding.severity is Severity.DENY:
                 yield finding.error
-        assert held is not None
-        cluster.stock.inventory.apply(None, with_demand(held, value))
+        if found is not None:
+            cluster.put(found)
 
 
 def _sort_of(kind: GroupVersionKind) -> tuple[str, str]:
