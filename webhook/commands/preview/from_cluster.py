@@ -36,7 +36,7 @@ from webhook.commands.shared.snapshot import (
 )
 from webhook.commands.shared.tainting import ATTEMPTS, TEXT
 from webhook.config.command_line import program
-from webhook.files.manifests import Stock, meta, text
+from webhook.files.manifests import Stock, child, meta, text
 
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
@@ -169,22 +169,17 @@ def as_applied(rule: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, 
     stays while the taint does, since applying does not touch it.
     """
     before, about = meta(stored), meta(rule)
-    others = {key: value for key, value in _map(before, "annotations").items() if key not in RULE_ANNOTATIONS}
+    others = {key: value for key, value in child(before, "annotations").items() if key not in RULE_ANNOTATIONS}
     metadata = {
         **before,
         **about,
-        "labels": {**_map(before, "labels"), **_map(about, "labels")},
-        "annotations": {**others, **_map(about, "annotations")},
+        "labels": {**child(before, "labels"), **child(about, "labels")},
+        "annotations": {**others, **child(about, "annotations")},
         "resourceVersion": before.get("resourceVersion"),
     }
-    spec = dict(_map(rule, "spec"))
-    taint, known = _map(spec, "taint"), _map(_map(stored, "spec"), "taint")
+    spec = dict(child(rule, "spec"))
+    taint, known = child(spec, "taint"), child(child(stored, "spec"), "taint")
     same = all((taint.get(name) or "") == (known.get(name) or "") for name in ("key", "value", "effect"))
     if same and taint.get("timeAdded") is None and known.get("timeAdded") is not None:
         spec["taint"] = {**taint, "timeAdded": known["timeAdded"]}
     return {"apiVersion": rule["apiVersion"], "kind": rule["kind"], "metadata": metadata, "spec": spec}
-
-
-def _map(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
