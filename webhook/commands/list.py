@@ -41,7 +41,6 @@ from webhook.config.texts import as_namespace
 from webhook.eviction.conditions import EVICTION, IN_TREE
 from webhook.files.report import shortened, table, visible
 from webhook.inventory.pools import FOR_EVER, tolerates
-from webhook.inventory.state import is_pod
 from webhook.inventory.targets import DeviceNames
 
 if TYPE_CHECKING:  # these load a client, or most of an inventory
@@ -264,7 +263,7 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
         else:
             stays = all(any(tolerates(one, taint.taint) for one in each.tolerations) for each in results)
         for consumer in claim.reserved_for:
-            user = claim.meta.namespace, "pods" if is_pod(consumer) else consumer.resource, consumer.name
+            user = claim.meta.namespace, consumer.resource, consumer.name
             found[user] = found.get(user, True) and stays
     return tuple(AffectedUser(*user, stays) for user, stays in sorted(found.items()))
 

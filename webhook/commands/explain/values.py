@@ -49,7 +49,7 @@ from webhook.inventory.hardware import siblings_in
 from webhook.inventory.impact import Taint
 from webhook.inventory.pools import acts
 from webhook.inventory.preview import OutcomeReason, PodOutcome, outcome_of, rule_preview
-from webhook.inventory.state import claim_keys, is_pod, key_of
+from webhook.inventory.state import claim_keys, key_of
 from webhook.inventory.targets import DeviceId, DeviceNames
 from webhook.patches.expansion import annotations_of
 from webhook.policy.decide import Judge
@@ -336,7 +336,7 @@ def _published(facts: ExplainFacts, device: DeviceId) -> bool | None:
 
 
 def _users(claim: ResourceClaim) -> list[str]:
-    return [f"{'pods' if is_pod(each) else each.resource}/{each.name}" for each in claim.reserved_for]
+    return [f"{each.resource}/{each.name}" for each in claim.reserved_for]
 
 
 def _policy(facts: ExplainFacts, key: str) -> dict[str, Any] | None:
