@@ -107,6 +107,18 @@ class Row:
         name = f"{self.namespace}/{self.name}" if self.namespace and self.name else self.name
         return " ".join(filter(None, (self.kind, name)))
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The same, field by field, as every structure has it."""
+        return {
+            "file": self.file,
+            "document": self.document,
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+
     def failed(self, message: str, reason: str = UNREADABLE) -> Row:
         """Deny the row for one error, at its own position; `reason` is as in Entry."""
         return replace(self, result=Result.DENIED, entries=(Entry(Level.ERROR, message, self.position, reason=reason),))
@@ -317,7 +329,7 @@ def as_values(report: Report) -> dict[str, Any]:
             "unreadable": report.unreadable,
         },
         "findings": [
-            {**_identity(row), **entry.values, "code": entry.code, "rule": entry.rule}
+            {**row.identity, **entry.values, "code": entry.code, "rule": entry.rule}
             for row, entry in report.entries()
             if entry.level is not Level.INFO
         ],
@@ -328,7 +340,7 @@ def as_values(report: Report) -> dict[str, Any]:
 
 def _object_values(row: Row) -> dict[str, Any]:
     return {
-        **_identity(row),
+        **row.identity,
         "line": row.position.line if row.position else None,
         "column": row.position.column if row.position else None,
         "operation": row.operation,
@@ -337,17 +349,6 @@ def _object_values(row: Row) -> dict[str, Any]:
         "patch": list(row.patch),
         "differences": [dict(difference) for difference in row.differences],
         "explanation": None if row.explanation is None else dict(row.explanation),
-    }
-
-
-def _identity(row: Row) -> dict[str, Any]:
-    return {
-        "file": row.file,
-        "document": row.document,
-        "apiVersion": row.api_version,
-        "kind": row.kind,
-        "namespace": row.namespace,
-        "name": row.name,
     }
 
 

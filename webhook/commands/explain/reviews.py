@@ -81,12 +81,7 @@ def _values(report: Report) -> dict[str, Any]:
         "version": 1,
         "objects": [
             {
-                "file": row.file,
-                "document": row.document,
-                "apiVersion": row.api_version,
-                "kind": row.kind,
-                "namespace": row.namespace,
-                "name": row.name,
+                **row.identity,
                 "operation": row.operation,
                 "result": row.result.value,
                 **row.explanation,
