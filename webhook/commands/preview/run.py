@@ -64,7 +64,7 @@ from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, later
-from webhook.files.manifests import Stock, held_in, patching_object_in, text
+from webhook.files.manifests import Stock, held_in, kind_of, patching_object_in
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
@@ -162,7 +162,11 @@ def _subjects(names: Sequence[str], minors: tuple[int, ...], rows: list[Row]) ->
             unreadable = unreadable_row(file)
             if unreadable is not None:
                 rows.append(unreadable)
-            concerning = [manifest for manifest in file.manifests if _is_subject(manifest.value)]
+            concerning = [
+                manifest
+                for manifest in file.manifests
+                if (kind := kind_of(manifest.value)).kind in _KINDS.get(kind.group, ())
+            ]
             told = told or bool(concerning) or unreadable is not None
             for manifest in concerning:
                 subject = _subject(manifest, minors)
@@ -172,13 +176,6 @@ def _subjects(names: Sequence[str], minors: tuple[int, ...], rows: list[Row]) ->
                     yield subject
         if not told:
             rows.append(Row(shown(name)).failed(_NO_SUBJECT))
-
-
-def _is_subject(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
-    return kind.kind in _KINDS.get(kind.group, ())
 
 
 def _subject(manifest: Manifest, minors: tuple[int, ...]) -> _Subject | Row:
