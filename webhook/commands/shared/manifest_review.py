@@ -40,7 +40,7 @@ from webhook.commands.shared.entries import (
     with_entries,
 )
 from webhook.commands.shared.policy_files import holds_policy, review_policy, row_of
-from webhook.files.manifests import kind_of, meta, text
+from webhook.files.manifests import CLAIMS, kind_of, meta, text
 from webhook.files.read import Manifest
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
@@ -62,7 +62,6 @@ _OUR_KINDS: Final = {
 }
 """Kinds that are reviewed here or read by another verb, by group."""
 _ALL_KINDS: Final = frozenset[str]().union(*_OUR_KINDS.values())
-_NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _CANDIDATE_WORDS: Final = {
     Change.DENIED: "the candidate policy would refuse {}",
     Change.ALLOWED: "the candidate policy would no longer refuse {}",
@@ -184,7 +183,7 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
         return _review_admission_review(row, manifest, terms)
     error = mistaken_kind(kind, terms.context.release)
     elsewhere = terms.namespace and row.namespace not in ("", terms.namespace)
-    if error is None and elsewhere and kind.group == GROUP and kind.kind in _NAMESPACED:
+    if error is None and elsewhere and kind.group == GROUP and kind.kind in CLAIMS:
         told = f"does not match -n {terms.namespace}; pass -n {row.namespace}, or leave -n out"
         error = invalid(_ROOT.child("metadata", "namespace"), row.namespace, told)
     if error is not None:
@@ -283,7 +282,7 @@ def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
         resource=BY_KIND[kind],
         kind=kind,
         name=text(meta(value), "name"),
-        namespace=row.namespace or ((terms.namespace or DEFAULT_NAMESPACE) if kind.kind in _NAMESPACED else ""),
+        namespace=row.namespace or ((terms.namespace or DEFAULT_NAMESPACE) if kind.kind in CLAIMS else ""),
         username=terms.username or ANONYMOUS,
         groups=terms.groups,
         dry_run=True,
