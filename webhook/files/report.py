@@ -277,11 +277,11 @@ def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
     tail += f" (rule {entry.rule})" if entry.rule else ""
     place, level = f"{visible(where)}:", f"{entry.level.value}:"
     if color:
-        place, level = _painted(place), _painted(level, _COLORS[entry.level])
+        place, level = painted(place), painted(level, _COLORS[entry.level])
     return f"{place} {level} {visible(text + tail)}"
 
 
-def _painted(text: str, color: str = "\x1b[1m") -> str:
+def painted(text: str, color: str = "\x1b[1m") -> str:
     """Paint the text in a color, bold by default."""
     return f"{color}{text}\x1b[0m"
 
@@ -385,7 +385,7 @@ def table(
             line = [*(others if part == 0 else [""] * len(others)), piece]
             padded = [_padded(cell, widths[at], right=at in right) for at, cell in enumerate(line)]
             if color and headers and number == 0:
-                lines.append(_painted(_GAP).join(map(_painted, padded)))
+                lines.append(painted(_GAP).join(map(painted, padded)))
             else:
                 lines.append(_GAP.join(padded).rstrip())
     return lines

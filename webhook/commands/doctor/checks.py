@@ -16,7 +16,7 @@ from webhook.api.names import EXEMPT_NAMESPACES, WORKER
 from webhook.cluster.client.answers import RawResponse
 from webhook.cluster.client.connections import NoHandshake, Untrusted
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
-from webhook.files.report import json_text, visible
+from webhook.files.report import json_text, painted, visible
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy, PolicyMode
 from webhook.policy.vap.drift import AUTHOR_POLICY, AdmissionObjectKey, FallbackState, StoredObject, compare
@@ -37,7 +37,6 @@ _ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
 _NAMED_MOST: Final = 5
 WITH_PERMISSION: Final = "run doctor as a user with this permission"
 _COLORS: Final = {"ok": "\x1b[32m", "warn": "\x1b[1;33m", "fail": "\x1b[1;31m"}
-_PLAIN: Final = "\x1b[0m"
 
 
 class Status(StrEnum):
@@ -87,7 +86,8 @@ def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
     """Return `ok    probe rules...: message` of each check, with the fix on the next line."""
     text = ""
     for check in checks:
-        status = f"{_COLORS[check.status]}{check.status:<4}{_PLAIN}" if color else f"{check.status:<4}"
+        status = f"{check.status:<4}"
+        status = painted(status, _COLORS[check.status]) if color else status
         text += f"{status}  {check.name}: {visible(check.message)}\n"
         text += f"      {visible(check.advice)}\n" if check.advice else ""
     return text

@@ -14,12 +14,11 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
 from webhook.config.command_line import CommandLine
 from webhook.files.read import shown
-from webhook.files.report import STRUCTURED, Level, Report, Result, Row, line, visible
+from webhook.files.report import STRUCTURED, Level, Report, Result, Row, line, painted, visible
 
 _NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"
 _NOT_ASKED: Final = "has errors of its own, so no rule was evaluated"
 _COLORS: Final = {"=> denied": "\x1b[1;31m", "=> allowed": "\x1b[32m"}
-_PLAIN: Final = "\x1b[0m"
 
 
 def explain_files(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -71,7 +70,7 @@ def _lines(report: Report, *, color: bool) -> Iterator[str]:
 def _colored(text: str, *, color: bool) -> str:
     for mark, paint in _COLORS.items():
         if color and text.lstrip().startswith(mark):
-            return f"{paint}{text}{_PLAIN}"
+            return painted(text, paint)
     return text
 
 

@@ -13,14 +13,14 @@ from webhook.admission.impact_text import Measured
 from webhook.api.messages import counted
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.walks import walk_lines
-from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row, line, visible
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row, line, painted, visible
 from webhook.files.spots import Position
 from webhook.policy.decide import rendered
 from webhook.policy.model import Policy
 from webhook.policy.suites import FIGURES, Expectation, Word
 
 _NOT_MEASURED: Final = "not measured"
-_RED, _GREEN, _PLAIN = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
+_RED, _GREEN = "\x1b[1;31m", "\x1b[32m"
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -180,7 +180,7 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
     word, shade = ("FAIL", _RED) if case.mismatches else ("ok", _GREEN)
     padding = " " * (6 - len(word))
     where = f" ({case.line}:{case.column})" if case.mismatches else ""
-    yield f"  {f'{shade}{word}{_PLAIN}' if color else word}{padding}{visible(case.name)}{where}"
+    yield f"  {painted(word, shade) if color else word}{padding}{visible(case.name)}{where}"
     below = [str(mismatch) for mismatch in case.mismatches]
     if verbose:
         below.append(f"{case.decision}; matched: {', '.join(case.matched) or 'no rule'}")
