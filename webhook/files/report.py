@@ -241,8 +241,6 @@ def yaml_stream(objects: Sequence[dict[str, Any]]) -> str:
     return _readable(lambda raw: yaml.dump_all(encodable(list(objects)), allow_unicode=raw, **options))
 
 
-VERSION: Final = 1
-
 _COLORS: Final = {Level.ERROR: "\x1b[1;31m", Level.WARNING: "\x1b[1;33m", Level.INFO: "\x1b[36m"}
 
 
@@ -319,7 +317,7 @@ def as_values(report: Report) -> dict[str, Any]:
     whole file.
     """
     return {
-        "version": VERSION,
+        "version": 1,
         "summary": {
             "files": report.files,
             "objects": report.judged,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from webhook.commands.explain.values import ExplainSubject
 
-VERSION: Final = 1
 _OF_FILES: Final = ("old", "user", "group", "namespace_labels", "device_class")
 _OF_NAMES: Final = ("dump", "mode", "in_tree")
 _OF_BOTH: Final = ("policy", "policy_configmap", "namespace", "time", "kubernetes_version")
@@ -73,7 +72,7 @@ def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
     found = [codes()[word] for word in words]
     if options.output == "text":
         return write("\n".join(f"{code.code}: {code.title}\n\n{code.text}\n" for code in found), 0)
-    values = {"version": VERSION, "codes": [code._asdict() for code in found]}
+    values = {"version": 1, "codes": [code._asdict() for code in found]}
     return write(STRUCTURED[options.output](values), 0)
 
 
