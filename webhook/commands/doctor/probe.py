@@ -122,8 +122,7 @@ class Doctor:
         self._canary: bool = options.canary
         self._config_map: NamespacedName = options.policy_configmap or policy_config_map(options.namespace)
         self._entries: list[WebhookEntry] = []
-        self._policy: Policy | None = None
-        self._effective: Policy | None = BUILTIN
+        self._policy: Policy | None = BUILTIN
         """The policy in use, as far as it can be read; None if the document is broken."""
 
     async def examine(self) -> list[Check]:
@@ -248,8 +247,7 @@ class Doctor:
     async def _policies(self) -> AsyncIterator[Check]:
         found = await config_map_of(self._cluster, self._config_map)
         loaded = None if found is None else policy_in_config_map(found, self._namespace)
-        self._policy = None if loaded is None else loaded.policy
-        self._effective = BUILTIN if loaded is None else loaded.policy
+        self._policy = BUILTIN if loaded is None else loaded.policy
         yield checks.policy_check(loaded, self._config_map, *await self._policy_use(loaded))
 
     async def _policy_use(self, loaded: Loaded | None) -> tuple[str, str]:
@@ -292,7 +290,7 @@ class Doctor:
         exported = (_exempt_in(each.spec.get("matchConstraints") or {}) for each in stored.values() if each.ours)
         # With nothing registered, as while it is lifted, what was exported knows best.
         exempt = next(chain(registered, filter(None, exported)), EXEMPT_NAMESPACES)
-        check = checks.fallback_check(self._effective, stored, self._namespace, exempt)
+        check = checks.fallback_check(self._policy, stored, self._namespace, exempt)
         if check is not None:
             yield check
 
