@@ -76,8 +76,7 @@ async def sight_of_cluster(
     return PreviewSource(
         stock,
         found.policy,
-        pods_known=PODS.kind not in found.missing,
-        nodes_known=NODES.kind not in found.missing,
+        frozenset(found.missing),
         server=found.server,
         rules_served=served,
         notes=tuple(found.notes),

@@ -58,8 +58,8 @@ class PreviewSource(NamedTuple):
     stock: Stock
     policy: Manifest | None
     """None if there is none, it may not be read or is not asked for."""
-    pods_known: bool
-    nodes_known: bool
+    missing: frozenset[str] = frozenset()
+    """Kinds that could not be read of a cluster."""
     server: str | None = None
     """None for a dump."""
     rules_served: bool = True
@@ -80,8 +80,8 @@ class PreviewSource(NamedTuple):
         return None if labels is None else NamespaceFacts(namespace, labels)
 
     def knows(self, kind: str) -> bool:
-        """Tell whether there are objects of a kind: a dump without any says nothing about what they tell."""
-        return self.server is not None or bool(self.stock.kinds[kind])
+        """Tell whether objects of a kind could be read: a dump without any says nothing about what they tell."""
+        return kind not in self.missing if self.server is not None else bool(self.stock.kinds[kind])
 
 
 class PatchResult(NamedTuple):
@@ -126,7 +126,7 @@ def as_values(report: PreviewReport) -> dict[str, Any]:
         "source": "dump" if source.server is None else "cluster",
         "server": source.server,
         "time": format_time(report.now),
-        "podsKnown": source.pods_known,
+        "podsKnown": source.knows("Pod"),
         "claimsKnown": source.knows("ResourceClaim"),
         "slicesKnown": source.knows("ResourceSlice"),
         "previews": [_preview_values(item, report.now) for item in report.objects],

@@ -209,8 +209,7 @@ def _from_files(options: argparse.Namespace, rows: list[Row]) -> PreviewSource:
         rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if len(holding) > 1:
         rows.append(Row(holding[1].file).failed(f"contains {len(holding)} policies; choose one with --policy"))
-    pods, nodes = (bool(stock.kinds[kind]) for kind in ("Pod", "Node"))
-    return PreviewSource(stock, next(iter(holding), None), pods_known=pods, nodes_known=nodes)
+    return PreviewSource(stock, next(iter(holding), None))
 
 
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> PreviewSource:
@@ -289,7 +288,7 @@ class _Previews:
         supply = Supply(
             self._inventory,
             classes=source.stock.classes or None,
-            nodes=source.stock.nodes if source.nodes_known else None,
+            nodes=source.stock.nodes if source.knows("Node") else None,
             freed=freed_claims(seekers, {each.uid for each in pods}),
             taints=taints,
             without=rule,

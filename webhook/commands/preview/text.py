@@ -115,9 +115,10 @@ def notes_of(
     incomplete = [f"{driver}/{pool}" for driver, pool in preview.impact.incomplete_pools]
     if incomplete:
         yield f"not all slices are published for pools {first_names(incomplete)}: some of their devices are not counted"
-    yield from (f"the dump has no {text}" for kind, text in _NEEDED.items() if not source.knows(kind))
+    if source.server is None:
+        yield from (f"the dump has no {text}" for kind, text in _NEEDED.items() if not source.knows(kind))
     missing = [f"{row.namespace}/{row.name}" for row in preview.pods if row.pod is None]
-    if source.pods_known and missing:
+    if source.knows("Pod") and missing:
         yield f"claims are reserved for pods that were not found but are counted: {first_names(missing)}"
     yield from source.notes
     if source.autoscaler and any(each.none for each in preview.impact.places or ()):
@@ -350,7 +351,7 @@ def _group_text(group: GroupRow, source: PreviewSource) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
     if group.outcome is PodOutcome.LEFT_ALONE:
         fate += ", as its claims stay reserved until it is deleted"
-    known = f"{counted(len(group.pods), 'pod')} known" if source.pods_known else "its pods are unknown"
+    known = f"{counted(len(group.pods), 'pod')} known" if source.knows("Pod") else "its pods are unknown"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
 
@@ -375,7 +376,7 @@ def _when(seconds: int) -> str:
 def _pods(preview: Preview, source: PreviewSource, page: TextPage) -> Iterator[str]:
     drivers = len({device.driver for row in preview.pods for device in row.devices}) > 1
     taints = len({taint.taint for _, taint in preview.taints}) > 1
-    headers, rows = ["POD", "DEVICES", "WHEN", "WHY"], []
+    known, headers, rows = source.knows("Pod"), ["POD", "DEVICES", "WHEN", "WHY"], []
     for row in preview.pods[: page.limit or None]:
         why = _why(row)
         cells = [
@@ -384,12 +385,12 @@ def _pods(preview: Preview, source: PreviewSource, page: TextPage) -> Iterator[s
             _fate(row),
             f"{taint_text(row.cause.taint)}: {why}" if taints else why,
         ]
-        if source.pods_known:
+        if known:
             cells[1:1] = ["?", "?"] if row.pod is None else [str(root_owner(row.pod) or "-"), str(row.pod.priority)]
         rows.append(cells)
-    if source.pods_known:
+    if known:
         headers[1:1] = ["OWNER", "PRIORITY"]
-    right = (headers.index("PRIORITY"),) if source.pods_known else ()
+    right = (headers.index("PRIORITY"),) if known else ()
     yield from page.table(rows, headers, right, of=len(preview.pods))
 
 
