@@ -91,9 +91,9 @@ class TaintLine(NamedTuple):
 class StatusReport:
     """The result of one look. `rows` are files and policies with an error."""
 
-    source: str
     settings: StatusSettings
     server: str | None = None
+    """None for a dump."""
     missing: frozenset[str] = frozenset()
     """Kinds that could not be read, or that a dump lacks."""
     lines: list[TaintLine] = field(default_factory=list)
@@ -200,7 +200,7 @@ def as_values(report: StatusReport) -> dict[str, Any]:
     values: dict[str, Any] = encoded(
         {
             "version": 1,
-            "source": report.source,
+            "source": "dump" if report.server is None else "cluster",
             "server": report.server,
             "time": now,
             "worker": {**worker_values(report.settings), "paused": paused, "breakersTripped": sorted(report.tripped)},
@@ -283,7 +283,7 @@ def _title(report: StatusReport) -> str:
     worker = f"worker in mode {settings.mode.value}" if settings.worker else "no eviction worker is known"
     if settings.worker and not settings.mode_said:
         worker += ", by the conditions of rules"
-    where = report.server or report.source
+    where = report.server or "dump"
     title = f"{where} at {format_time(settings.now)}: {worker}; in-tree controller {settings.in_tree.value}"
     pause = settings.policy.pause
     if pause is not None and settings.now < pause.until:

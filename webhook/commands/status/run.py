@@ -286,7 +286,6 @@ def look(options: argparse.Namespace) -> StatusReport:
             notes.append(f"no permission to read the policy, so the built-in one is used: {cluster.policy_refused}")
     lines, tripped = lines_of(found.objects, found.settings, found.missing)
     return StatusReport(
-        source="dump" if cluster is None else "cluster",
         settings=found.settings,
         server=None if cluster is None else cluster.server,
         missing=found.missing,

@@ -40,7 +40,7 @@ def report(*manifests: Any) -> StatusReport:
         assert value is not None
         objects.add(value)
     settings = StatusSettings(BUILTIN, Mode.DELEGATED, InTree.ACTIVE, NOW)
-    return StatusReport("cluster", settings, lines=lines_of(objects, settings)[0])
+    return StatusReport(settings, lines=lines_of(objects, settings)[0])
 
 
 EVICTING = condition(EVICTION, "Evicting", "True", "1 pod pending")
