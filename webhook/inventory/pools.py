@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
 
 from webhook.api.rules import DeviceSelector
@@ -139,65 +140,55 @@ _SHARED: Final = b'"allowMultipleAllocations"'
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 
-    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "_nodes", "_own", "_shares", "slices", "version")
-
     def __init__(self) -> None:
         self.slices: dict[str, ResourceSlice] = {}
         self.version = object()
         """Another one after each change."""
-        self._devices: dict[str, tuple[DeviceTaint, ...]] | None = None
-        self._evicting: dict[str, tuple[DeviceTaint, ...]] | None = None
-        self._closed: dict[str, datetime] | None = None
-        self._keys: frozenset[str] | None = None
-        self._own: list[ResourceSlice] | None = None
-        self._nodes: frozenset[str | None] | None = None
-        self._shares: bool | None = None
 
     def put(self, value: ResourceSlice) -> None:
         """Add a slice, or replace the one of its name."""
         self.slices[value.meta.name] = value
-        self.version = object()
-        self._devices = self._evicting = self._closed = self._keys = self._own = self._nodes = self._shares = None
+        self._forget()
 
     def remove(self, name: str) -> None:
         """Take a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
-        self.version = object()
-        self._devices = self._evicting = self._closed = self._keys = self._own = self._nodes = self._shares = None
+        self._forget()
 
-    @property
+    def _forget(self) -> None:
+        """Let go what was worked out."""
+        slices = self.slices
+        vars(self).clear()
+        self.slices, self.version = slices, object()
+
+    @cached_property
     def own(self) -> list[ResourceSlice]:
         """The slices that count, by name: a node says what it likes about its own devices, and nothing about others'.
 
         Of slices that name several nodes, those without a node, which no node may write; then those of the node that
         has the pool's name; then those of the node that was the first here.
         """
-        if self._own is None:
-            self._own = [value for _, value in sorted(self.slices.items())]
-            if len({value.node_name for value in self._own}) > 1:
-                node = min(self._own, key=_precedence).node_name
-                self._own = [value for value in self._own if value.node_name == node]
-        return self._own
+        every = [value for _, value in sorted(self.slices.items())]
+        if len({value.node_name for value in every}) <= 1:
+            return every
+        node = min(every, key=_precedence).node_name
+        return [value for value in every if value.node_name == node]
 
     @property
     def newest(self) -> list[ResourceSlice]:
         """The slices of the newest generation, by name."""
         return _newest(self.own)
 
-    @property
+    @cached_property
     def nodes(self) -> frozenset[str | None]:
         """The nodes of its newest devices, by name; None is in it if slices say otherwise where their devices are."""
-        if self._nodes is None:
-            self._nodes = frozenset([value.node_name or None for value in self.newest if value.has_devices])
-        return self._nodes
+        return frozenset([value.node_name or None for value in self.newest if value.has_devices])
 
-    @property
+    @cached_property
     def shares(self) -> bool:
         """Whether several claims may have one of its devices, or that is not kept as text."""
-        if self._shares is None:
-            texts = [value.raw_devices for value in self.newest]
-            self._shares = not all(isinstance(each, bytes) and _SHARED not in each for each in texts)
-        return self._shares
+        texts = [value.raw_devices for value in self.newest]
+        return not all(isinstance(each, bytes) and _SHARED not in each for each in texts)
 
     @property
     def by_node(self) -> Mapping[str | None, list[str]]:
@@ -223,44 +214,36 @@ class Pool:
         newest = self.newest
         return bool(newest) and all(value.slice_count == len(newest) for value in newest)
 
-    @property
+    @cached_property
     def devices(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
         """The devices of the newest generation by name, with the taints that the slices put on them (N-6, K-1)."""
-        if self._devices is None:
-            devices = {device.name: device.taints for value in self.newest for device in value.devices}
-            for value in self.newest:
-                for entry in value.slice_taints:
-                    if entry.device in devices:
-                        devices[entry.device] += (entry.taint,)
-            self._devices = devices
-        return self._devices
+        devices = {device.name: device.taints for value in self.newest for device in value.devices}
+        for value in self.newest:
+            for entry in value.slice_taints:
+                if entry.device in devices:
+                    devices[entry.device] += (entry.taint,)
+        return devices
 
-    @property
+    @cached_property
     def evicting(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
         """The devices with NoExecute taints, and those taints only."""
-        if self._evicting is None:
-            devices = self.devices if self.tainted else {}  # usually not, and then nothing need be built for it
-            found = {
-                name: tuple([taint for taint in taints if taint.effect == NO_EXECUTE])
-                for name, taints in devices.items()
-                if taints
-            }
-            self._evicting = {name: taints for name, taints in found.items() if taints}
-        return self._evicting
+        devices = self.devices if self.tainted else {}  # usually not, and then nothing need be built for it
+        found = {
+            name: tuple([taint for taint in taints if taint.effect == NO_EXECUTE])
+            for name, taints in devices.items()
+            if taints
+        }
+        return {name: taints for name, taints in found.items() if taints}
 
-    @property
+    @cached_property
     def closed(self) -> Mapping[str, datetime]:
         """The devices with NoSchedule or NoExecute taints, and when the last of these was added.
 
         A taint without a time counts as added at the end of the calendar.
         """
-        if self._closed is None:
-            devices = self.devices if self.tainted else {}
-            acting = {name: [taint for taint in taints if acts(taint.effect)] for name, taints in devices.items()}
-            self._closed = {
-                name: max(taint.time_added or _LAST for taint in taints) for name, taints in acting.items() if taints
-            }
-        return self._closed
+        devices = self.devices if self.tainted else {}
+        acting = {name: [taint for taint in taints if acts(taint.effect)] for name, taints in devices.items()}
+        return {name: max(taint.time_added or _LAST for taint in taints) for name, taints in acting.items() if taints}
 
     @property
     def tainted(self) -> bool:
@@ -273,12 +256,10 @@ class Pool:
                     return True
         return False
 
-    @property
+    @cached_property
     def taint_keys(self) -> frozenset[str]:
         """The keys of all taints on its devices."""
-        if self._keys is None:
-            self._keys = frozenset(taint.key for taints in self.devices.values() for taint in taints)
-        return self._keys
+        return frozenset(taint.key for taints in self.devices.values() for taint in taints)
 
     def taints_of(self, device: str) -> tuple[DeviceTaint, ...]:
         """Return the taints of one device in the slices; none if the newest generation does not have it."""

@@ -67,7 +67,7 @@ BOUNDED: Final[Mapping[str, int]] = {
     r"\._controller\._core\.rules\._later": 256,
     r"\._controller\._core\.room\._(rates|timed)": 1024,
     r"\._cache\.inventory\.pools\._changed": POOLS_MOST,
-    r"\._cache\.inventory\.pools\._pools\[\]\._(devices|evicting|closed)": POOLS_MOST * DEVICES,
+    r"\._cache\.inventory\.pools\._pools\[\]\.(devices|evicting|closed)": POOLS_MOST * DEVICES,
 }
 """What may be kept of things that are gone, or is computed when it is asked for: a pattern of the path, and a bound."""
 
