@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.properties.patch_histories import NAMES, Given, histories
 from tests.properties.test_patches import DEVICES, DRIVERS, POOLS, patches, slices
 from tests.unit.patches.indexed import ByNumber, drained
-from tests.unit.patches.patched import by_number, slice_of
+from tests.unit.patches.patched import by_number, expansions, slice_of
 from webhook.inventory.pools import Pools
-from webhook.patches.expansion import expansion
 from webhook.patches.index import PatchIndex
 from webhook.patches.patching import effective_devices
 from webhook.patches.status import standing_of
@@ -40,7 +39,7 @@ class World(Given):
         for each in self.slices.values():
             pools.apply(None, each)
         found = effective_devices(pools, self.patches.values(), self.classes, by_number)
-        rules = expansion(pools, self.patches.values(), found, CEILING)
+        rules = expansions(pools, self.patches.values(), found, CEILING)
         faults = Counter((fault.patch, fault.where) for fault in found.faults)
         return {
             name: (

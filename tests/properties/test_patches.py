@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.patches.patched import CREATED, by_number, class_of, patch_of, pools_of, slice_of
+from tests.unit.patches.patched import CREATED, by_number, class_of, expansions, patch_of, pools_of, slice_of
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Pools, selects
-from webhook.patches.expansion import expansion
 from webhook.patches.patching import EffectiveDevices, Origin, by_precedence, effective_devices
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def test_order_of_patches_and_events_is_irrelevant(world: World, chance: Any) ->
     found = effective(pools, shuffled)
     assert found == expected
     assert list(found.devices) == list(expected.devices) == sorted(expected.devices)
-    assert expansion(pools, shuffled, found) == expansion(pools_of(*world.slices), world.patches, expected)
+    assert expansions(pools, shuffled, found) == expansions(pools_of(*world.slices), world.patches, expected)
 
 
 @given(worlds(), patches("new"))
@@ -149,11 +148,11 @@ def _value(device: Any, origin: Origin) -> Any:
 def test_removed_patch_restores_what_was(world: World, new: ResourceSlicePatch) -> None:
     pools = pools_of(*world.slices)
     before = effective(pools, world.patches)
-    rules = expansion(pools, world.patches, before)
+    rules = expansions(pools, world.patches, before)
     both = [*world.patches, new]
-    expansion(pools, both, effective(pools, both))
+    expansions(pools, both, effective(pools, both))
     assert effective(pools, world.patches) == before
-    assert expansion(pools, world.patches, before) == rules
+    assert expansions(pools, world.patches, before) == rules
     without = effective(pools, [])
     assert (without.devices, without.selected, without.faults) == ({}, {}, ())
 
@@ -166,7 +165,7 @@ def test_expansion_then_selection_is_what_the_patches_say(world: World) -> None:
     """
     pools = pools_of(*world.slices)
     found = effective(pools, world.patches)
-    rules = [rule for each in expansion(pools, world.patches, found, 10_000).values() for rule in each.rules]
+    rules = [rule for each in expansions(pools, world.patches, found, 10_000).values() for rule in each.rules]
     assert len({rule.name for rule in rules}) == len(rules)
     for (driver, pool), each in pools.items():
         for device in each.devices:

@@ -6,7 +6,6 @@ overwrite it (`semantics.md` P-22). Otherwise a device has from the rules what `
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -27,7 +26,7 @@ from webhook.inventory.pools import Pools
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.targets import DeviceId, is_named_for, is_same_taint, rule_name
 from webhook.patches.covering import RULES_MAX, covering_selectors
-from webhook.patches.patching import EffectiveDevices, Origin, taints_of_patch
+from webhook.patches.patching import EffectiveDevices, taints_of_patch
 
 
 class ExpandedRule(msgspec.Struct, frozen=True):
@@ -51,39 +50,27 @@ class PatchExpansion(msgspec.Struct, frozen=True):
 
 
 def expansion(
-    pools: Pools, patches: Iterable[ResourceSlicePatch], effective: EffectiveDevices, ceiling: int = RULES_MAX
-) -> dict[str, PatchExpansion]:
-    """Return the rules of each patch by its name, for what `effective_devices` found in these pools for these patches.
+    pools: Pools, patch: ResourceSlicePatch, effective: EffectiveDevices, ceiling: int = RULES_MAX
+) -> PatchExpansion:
+    """Return the rules of a patch, for what `effective_devices` found in these pools for it and the others.
 
     A patch whose filter has only names becomes one rule a taint with that very selector, so it holds for devices that
     are yet to be published as well. Where another patch takes precedence on some of the devices there are the fewest
     rules that select those where the taint is the patch's. With a class or CEL each device has a rule of its own, which
     selects nothing that is published later; the fewest are for patches that would need more than the ceiling.
     """
-    known = {patch.meta.name: patch for patch in patches}
-    won = _won_by(effective)
-    found: dict[str, PatchExpansion] = {}
-    for name, patch in sorted(known.items()):
-        rules: tuple[ExpandedRule, ...] = ()
-        if name not in effective.inapplicable:
-            devices = [won.get((name, origin), ()) for origin in taints_of_patch(patch)]
-            rules = tuple(rules_of(patch, selectors_of(pools, patch, effective.selected[name], devices, ceiling)))
-        found[name] = PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
-    return found
+    name = patch.meta.name
+    if name in effective.inapplicable:
+        return PatchExpansion((), 0)
+    selected, devices = effective.selected[name], effective.devices
+    won = [[each for each in selected if devices[each].origins[at] == name] for at in taints_of_patch(patch)]
+    rules = tuple(rules_of(patch, selectors_of(pools, patch, selected, won, ceiling)))
+    return PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
 
 
 def has_only_names(selector: DeviceSelector) -> bool:
     """Tell whether a filter selects whatever has its names, published or not."""
     return selector.device_class_name is None and not selector.selectors
-
-
-def _won_by(effective: EffectiveDevices) -> dict[tuple[str, Origin], list[DeviceId]]:
-    """Return the devices on which a patch's taint counts, by patch and taint."""
-    won: dict[tuple[str, Origin], list[DeviceId]] = defaultdict(list)
-    for address, device in effective.devices.items():
-        for origin, patch in device.origins.items():
-            won[patch, origin].append(address)
-    return won
 
 
 def selectors_of(

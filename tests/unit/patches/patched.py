@@ -15,6 +15,8 @@ from webhook.api.slices import DeviceClassSelectors, ResourceSlice, decode_slice
 from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId
 from webhook.patches import published
+from webhook.patches.covering import RULES_MAX
+from webhook.patches.expansion import PatchExpansion, expansion
 from webhook.patches.filters import CannotCompileError, CannotMatchError, DeviceTest
 from webhook.patches.overriding import Refusal
 from webhook.patches.patching import EffectiveDevices, effective_devices
@@ -122,6 +124,13 @@ def effective(
     pools: Pools, *patches: ResourceSlicePatch, classes: dict[str, DeviceClassSelectors] | None = None
 ) -> EffectiveDevices:
     return effective_devices(pools, patches, classes or {}, by_number)
+
+
+def expansions(
+    pools: Pools, patches: Iterable[ResourceSlicePatch], found: EffectiveDevices, ceiling: int = RULES_MAX
+) -> dict[str, PatchExpansion]:
+    """The rules of each patch by its name."""
+    return {each.meta.name: expansion(pools, each, found, ceiling) for each in patches}
 
 
 def at(device: str, pool: str = "node-0", driver: str = DRIVER) -> DeviceId:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import field_errors
 from tests.unit.inventory.values import NOW, taint
-from tests.unit.patches.patched import DRIVER, class_of, effective, patch_of, pools_of, slice_of
+from tests.unit.patches.patched import DRIVER, class_of, effective, expansions, patch_of, pools_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
@@ -34,7 +34,7 @@ FIRST, SECOND, THIRD = (
 
 
 def expanded(*patches: ResourceSlicePatch, ceiling: int = RULES_MAX, classes: Any = None) -> dict[str, PatchExpansion]:
-    return expansion(FLEET, patches, effective(FLEET, *patches, classes=classes), ceiling)
+    return expansions(FLEET, patches, effective(FLEET, *patches, classes=classes), ceiling)
 
 
 def rules(*patches: ResourceSlicePatch, of: str = "patch", classes: Any = None) -> tuple[ExpandedRule, ...]:
@@ -108,8 +108,8 @@ def test_rule_for_one_device_selects_no_other_whatever_is_published_no_longer(le
     pools = pools_of(*slices)
     for filter_ in ({"cel": ["n > 0"]}, {"device_class_name": "high"}):
         patch = patch_of(driver=DRIVER, taints=[PLAIN], **filter_)
-        found = expansion(pools, [patch], effective(pools, patch, classes=class_of("high", "n > 0")))
-        assert [rule.selector for rule in found["patch"].rules] == [FIRST]
+        found = expansion(pools, patch, effective(pools, patch, classes=class_of("high", "n > 0")))
+        assert [rule.selector for rule in found.rules] == [FIRST]
 
 
 def test_patch_without_taints_needs_no_rule() -> None:
@@ -192,7 +192,7 @@ def test_default_ceiling_is_reached_by_a_hundred_devices() -> None:
         devices = [{"name": f"gpu-{n}", "attributes": {"n": {"int": n % 2}}} for n in range(2 * count)]
         pools = pools_of(slice_of(*devices), slice_of(*[f"gpu-{n}" for n in range(2 * count)], pool="node-1"))
         patch = patch_of(driver=DRIVER, pool="node-0", cel=["n > 0"], taints=[PLAIN])
-        return expansion(pools, [patch], effective(pools, patch))["patch"]
+        return expansion(pools, patch, effective(pools, patch))
 
     assert (len(needed(100).rules), needed(100).needed) == (100, 100)
     assert (len(needed(101).rules), needed(101).needed) == (0, 101)

@@ -91,7 +91,7 @@ def preview_of(*patches: ResourceSlicePatch, in_tree: bool = True) -> Preview:
     cluster = inventory()
     found = effective(cluster.pools, *patches)
     name = patches[0].meta.name
-    rules = expansion(cluster.pools, patches, found)[name].rules
+    rules = expansion(cluster.pools, patches[0], found).rules
     return patch_preview(cluster, found.selected[name], rules, in_tree=in_tree, now=NOW)
 
 

@@ -85,7 +85,7 @@ from webhook.inventory.preview import (
 from webhook.inventory.state import Inventory, Sight, key_of
 from webhook.inventory.supply import Supply
 from webhook.inventory.targets import EvictionScope
-from webhook.patches.expansion import PatchExpansion, expansion
+from webhook.patches.expansion import expansion
 from webhook.patches.filters import DeviceSelectors
 from webhook.patches.patch_preview import patch_changes, patch_preview
 from webhook.patches.patching import EffectiveDevices, effective_devices
@@ -251,15 +251,15 @@ class _Previews:
         return self._rule_or_slice(subject, value)
 
     @cached_property
-    def _effects(self) -> tuple[EffectiveDevices, Mapping[str, PatchExpansion]]:
+    def _effective(self) -> EffectiveDevices:
         """What all patches do together."""
-        pools, patches = self._inventory.pools, self._patches.values()
-        effective = effective_devices(pools, patches, self._source.stock.classes, DeviceSelectors())
-        return effective, expansion(pools, patches, effective)
+        classes = self._source.stock.classes
+        return effective_devices(self._inventory.pools, self._patches.values(), classes, DeviceSelectors())
 
     def _patch(self, subject: _Subject, given: ResourceSlicePatch) -> PreviewedObject:
-        name, (effective, expansions) = given.meta.name, self._effects
-        patch, made = self._patches[name], expansions[name]
+        name, effective = given.meta.name, self._effective
+        patch = self._patches[name]
+        made = expansion(self._inventory.pools, patch, effective)
         devices = effective.selected[name]
         preview = patch_preview(self._inventory, devices, made.rules, in_tree=self._in_tree, now=self._now)
         faults = [fault for fault in effective.faults if fault.patch == name]
