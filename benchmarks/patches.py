@@ -143,7 +143,7 @@ class Yes:
         version = str(sum(self.writes.values()))
         meta = ObjectMeta(write.name, uid=write.name, resource_version=version, annotations=write.annotations)
         rule = DeviceTaintRule(meta, write.selector, write.taint)
-        return WriteAnswer(StoredRule(rule, {write.owner.label: write.owner.uid}, write.owner))
+        return WriteAnswer(StoredRule(rule, write.labels, write.owner))
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
         del stored

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import quote, urlencode
@@ -13,8 +12,7 @@ import msgspec
 
 from webhook.api.meta import GROUP, OWN_GROUP, NamespacedName, format_time
 from webhook.api.names import PATCHER
-from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL, DeviceSelector
-from webhook.api.taints import DeviceTaint
+from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, DeviceSelector
 from webhook.cluster.cache.discovery import Collection as ServedAt
 from webhook.cluster.cache.known_patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
@@ -33,7 +31,6 @@ from webhook.patches.stored import (
     RuleOwner,
     StoredPatch,
     StoredRule,
-    own_annotations,
 )
 
 _RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
@@ -63,21 +60,15 @@ class PatchWriter:
 
     async def apply_rule(self, write: RuleApply) -> WriteAnswer:
         """Creates or changes a rule."""
-        merge = write.surplus or write.foreign
-        make = _replacement if merge else _rule
-        return await self.put_rule(write.name, lambda version: make(write, version), merge=merge)
-
-    async def put_rule(self, name: str, make: Callable[[str], dict[str, Any]], *, merge: bool) -> WriteAnswer:
-        """Sends what `make` returns for the served version: a rule to apply, or with `merge` a merge patch."""
         try:
             collection = await self._rules.path()
-            obj = make(collection.split("/")[3])
-            path = f"{collection}/{quote(name, safe='')}"
-            if merge:
+            rule = _rule(write, collection.split("/")[3])
+            path = f"{collection}/{quote(write.name, safe='')}"
+            if write.surplus or write.foreign:
                 query = urlencode({"fieldManager": PATCHER})
-                answer = await self._cluster.patch(f"{path}?{query}", obj)
+                answer = await self._cluster.patch(f"{path}?{query}", _replacement(write, rule))
             else:
-                answer = await self._cluster.apply(path, obj, manager=PATCHER)
+                answer = await self._cluster.apply(path, rule, manager=PATCHER)
             return WriteAnswer(decode(_RULE, answer).to_value())
         except NotFound as error:
             self._rules.forget()
@@ -85,7 +76,7 @@ class PatchWriter:
         except ClusterError as error:
             return _answer(error)
         except msgspec.DecodeError as error:
-            return WriteAnswer(failed=f"the answer to writing rule {name} cannot be read: {error}")
+            return WriteAnswer(failed=f"the answer to writing rule {write.name} cannot be read: {error}")
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
         """Deletes the very rule that was read, in whatever version: its status changes all the time.
@@ -139,63 +130,50 @@ def _answer(error: ClusterError) -> WriteAnswer:
 
 
 def _rule(write: RuleApply, version: str) -> dict[str, Any]:
-    owner = write.owner
-    reference = {
-        "apiVersion": PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/{version}",
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
-    metadata = {
-        "name": write.name,
-        "labels": {owner.label: owner.uid},
-        "annotations": dict(write.annotations),
-        "ownerReferences": [reference],
-    }
-    return _rule_object(version, metadata, write.selector, write.taint)
-
-
-def _rule_object(
-    version: str, metadata: dict[str, Any], selector: DeviceSelector, taint: DeviceTaint
-) -> dict[str, Any]:
     """The rule as it is applied: what is None in the selector is not there."""
+    owner, taint = write.owner, write.taint
     assert taint.time_added is not None
+    metadata: dict[str, Any] = {
+        "name": write.name,
+        "labels": dict(write.labels),
+        "annotations": dict(write.annotations),
+    }
+    if owner is not None:
+        reference = {
+            "apiVersion": PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/{version}",
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+        metadata["ownerReferences"] = [reference]
     value = {"value": taint.value} if taint.value else {}
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": RULE_KIND,
         "metadata": metadata,
         "spec": {
-            "deviceSelector": {name: text for name, text in _names(selector).items() if text is not None},
+            "deviceSelector": {name: text for name, text in _names(write.selector).items() if text is not None},
             "taint": {"key": taint.key, **value, "effect": taint.effect, "timeAdded": format_time(taint.time_added)},
         },
     }
 
 
-def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
-    """The rule as a merge patch, with null for everything that it should not have."""
-    rule = _rule(write, version)
-    rule["metadata"]["labels"] = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL)) | rule["metadata"]["labels"]
-    rule["spec"]["deviceSelector"] = _names(write.selector)
-    return _merge_patch(rule, (*own_annotations(write.owner), *write.retired))
-
-
-def _merge_patch(rule: dict[str, Any], annotations: Iterable[str]) -> dict[str, Any]:
-    """A rule that is applied, as a merge patch: null for fields that it does not have, and for those annotations."""
-    metadata, spec = rule["metadata"], rule["spec"]
-    retired = {"deviceClassName": None, "selectors": None}
+def _replacement(write: RuleApply, rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule that is applied, as a merge patch: null for all that it should not have."""
+    metadata, retired = rule["metadata"], {"deviceClassName": None, "selectors": None}
+    labels = () if write.owner is None else (PATCH_LABEL, HARDWARE_LABEL)
     return {
         "metadata": {
-            "labels": metadata["labels"],
-            "annotations": {**dict.fromkeys(annotations), **metadata["annotations"]},
+            "labels": {**dict.fromkeys(labels), **metadata["labels"]},
+            "annotations": {**dict.fromkeys((*write.own_annotations, *write.retired)), **metadata["annotations"]},
             "finalizers": None,
             "ownerReferences": metadata.get("ownerReferences"),
         },
         "spec": {
-            "deviceSelector": {**retired, **spec["deviceSelector"]},
-            "taint": {"value": None, **spec["taint"]},
+            "deviceSelector": {**retired, **_names(write.selector)},
+            "taint": {"value": None, **rule["spec"]["taint"]},
         },
     }
 
@@ -218,9 +196,12 @@ class ReactionWriter:
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
         """Creates or changes the rule of a device."""
-        merge = write.surplus or write.foreign
-        make = _reaction_replacement if merge else _reaction_rule
-        return await self._rules.put_rule(write.rule.name, partial(make, write), merge=merge)
+        rule = write.rule
+        apply = RuleApply(
+            *(None, rule.name, rule.selector, write.taint, rule.annotations),
+            *(write.creates, write.surplus, write.foreign, write.retired),
+        )
+        return await self._rules.apply_rule(apply)
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
         """As `PatchWriter.delete_rule`."""
@@ -233,17 +214,6 @@ class ReactionWriter:
         regarding = ObjectReference("v1", "ConfigMap", self._config_map.namespace, self._config_map.name)
         event_type = EventType.WARNING if warns else EventType.NORMAL
         await self._events.write(regarding, event_type, reason=reason, action="React", note=note)
-
-
-def _reaction_rule(write: ReactionWrite, version: str) -> dict[str, Any]:
-    rule = write.rule
-    metadata = {"name": rule.name, "labels": dict(rule.labels), "annotations": dict(rule.annotations)}
-    return _rule_object(version, metadata, rule.selector, write.taint)
-
-
-def _reaction_replacement(write: ReactionWrite, version: str) -> dict[str, Any]:
-    """The rule as a merge patch, with null for what others may have added."""
-    return _merge_patch(_reaction_rule(write, version), (EVICT, *write.retired))
 
 
 class SliceToucher:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.meta import format_time, parse_time
-from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import DESCRIPTION, EVICT, REASONS, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.pools import Pools
 from webhook.inventory.targets import DeviceId, number_of, numbered
@@ -23,7 +23,6 @@ from webhook.policy.limits import REACTION_KEY, ReactionLevel, level_of_rule, re
 from webhook.policy.match import TextSet
 from webhook.policy.model import Reaction
 
-REACTION_LABELS: Final = {REACTION: "true"}
 REASONS_MAX: Final = 16
 """Reasons that are noted on a rule; a device rarely has two."""
 RETURNS_MAX: Final = 6
@@ -85,11 +84,6 @@ class ReactionRule(msgspec.Struct, frozen=True):
     def taint(self) -> DeviceTaint:
         """Without a time."""
         return DeviceTaint(REACTION_KEY, "", self.level.effect)
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """By which the rules of reactions are found."""
-        return REACTION_LABELS
 
     @property
     def annotations(self) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ from webhook.api.rules import (
     HARDWARE_LABEL,
     NOT_BEFORE,
     PATCH_LABEL,
+    REACTION,
     SOFTENED_FROM,
     Condition,
     DeviceSelector,
@@ -119,23 +120,19 @@ PATCH_API_VERSION: Final = f"{OWN_GROUP}/{PATCH_VERSION}"
 
 _OF_PATCHES: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
 _OF_SIBLINGS: Final = (*_OF_PATCHES, NOT_BEFORE)
+_OF_REACTIONS: Final = (EVICT,)
 _OF_SOFTENING: Final = (EVICT, SOFTENED_FROM)
 
 
-def own_annotations(owner: RuleOwner) -> tuple[str, ...]:
-    """Return the annotations of an owner's rules that are as it says; others are left alone."""
-    return _OF_SIBLINGS if owner.label == HARDWARE_LABEL else _OF_PATCHES
-
-
 class RuleApply(NamedTuple):
-    """A rule to create or to change.
+    """A rule to create or to change. `owner`: None for the rule of a reaction.
 
     `surplus`: the stored rule has fields of the selector, a value or annotations that it should not have. Server-side
     apply leaves alone what another manager added, so such a rule is written by a patch that removes them. So is one
     that is `foreign`, of another author: finalizers and further owners, which are not read, may be on it.
     """
 
-    owner: RuleOwner
+    owner: RuleOwner | None
     name: str
     selector: DeviceSelector
     taint: DeviceTaint
@@ -144,7 +141,19 @@ class RuleApply(NamedTuple):
     surplus: bool = False
     foreign: bool = False
     retired: tuple[str, ...] = ()
-    """Annotations that such a patch removes beside those of `own_annotations`."""
+    """Annotations that such a patch removes beside `own_annotations`."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """By which its rules are found."""
+        return {REACTION: "true"} if self.owner is None else {self.owner.label: self.owner.uid}
+
+    @property
+    def own_annotations(self) -> tuple[str, ...]:
+        """The annotations that are as it says; others are left alone."""
+        if self.owner is None:
+            return _OF_REACTIONS
+        return _OF_SIBLINGS if self.owner.label == HARDWARE_LABEL else _OF_PATCHES
 
 
 class RuleWrites(NamedTuple):
@@ -186,9 +195,12 @@ def writes_for(
         known = stored.get(name)
         if known is None:
             applies.append(wanted)
-        elif not _is_as(known, wanted):
-            retired = tuple([name for name in _compared(known, wanted) if name not in wanted.annotations])
-            foreign, surplus = owner.uid not in known.owner_uids, _has_surplus(known, wanted)
+            continue
+        foreign = owner.uid not in known.owner_uids
+        compared = _compared(known, wanted, foreign=foreign)
+        if not _is_as(known, wanted, compared):
+            retired = tuple([name for name in compared if name not in wanted.annotations])
+            surplus = _has_surplus(known, wanted, compared)
             applies.append(wanted._replace(creates=False, surplus=surplus, foreign=foreign, retired=retired))
     applies.sort(key=lambda each: (not each.creates, each.name))
     deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
@@ -215,38 +227,38 @@ def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime
     return found
 
 
-def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
+def _is_as(known: StoredRule, wanted: RuleApply, compared: Iterable[str]) -> bool:
     rule = known.rule
     return (
         rule.selector == wanted.selector
         and structs.replace(rule.taint, extras=None) == wanted.taint
-        and known.labels == {wanted.owner.label: wanted.owner.uid}
+        and known.labels == wanted.labels
         and known.controller == wanted.owner
-        and all(rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in _compared(known, wanted))
+        and all(rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in compared)
     )
 
 
-def _compared(known: StoredRule, wanted: RuleApply) -> tuple[str, ...]:
+def _compared(known: StoredRule, wanted: RuleApply, *, foreign: bool) -> tuple[str, ...]:
     """Return the annotations that have to be as they are wanted.
 
     Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied, but
     a rule of another author under this name keeps nothing that changes what it does.
     """
-    own = own_annotations(wanted.owner)
-    if wanted.owner.uid not in known.owner_uids:
+    own = wanted.own_annotations
+    if foreign:
         return (*own, *ACTING_ANNOTATIONS)
     softened = SOFTENED_FROM in wanted.annotations or SOFTENED_FROM in known.meta.annotations
-    return (*own, *_OF_SOFTENING) if softened and wanted.owner.label != HARDWARE_LABEL else own
+    return (*own, *_OF_SOFTENING) if softened and HARDWARE_LABEL not in wanted.labels else own
 
 
-def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
+def _has_surplus(known: StoredRule, wanted: RuleApply, compared: Iterable[str]) -> bool:
     rule, selector = known.rule, known.rule.selector or DeviceSelector()
     fields = ("driver", "pool", "device", "device_class_name")
     return (
         any(getattr(selector, field) is not None and getattr(wanted.selector, field) is None for field in fields)
         or bool(selector.selectors or selector.unknown)
         or bool(rule.taint.value and not wanted.taint.value)
-        or any(name in rule.meta.annotations and name not in wanted.annotations for name in _compared(known, wanted))
-        or known.labels.keys() - {wanted.owner.label} != set()
+        or any(name in rule.meta.annotations and name not in wanted.annotations for name in compared)
+        or known.labels.keys() - wanted.labels.keys() != set()
         or known.controller not in (None, wanted.owner)  # apply would add a second one, which no server takes
     )

@@ -34,7 +34,7 @@ def test_rule_stays_while_those_that_take_its_place_are_refused() -> None:
     seen: list[bool] = []
 
     def other() -> None:
-        cluster.refuses = lambda write: "another patch wins" if write.owner.name == "two" else ""
+        cluster.refuses = lambda write: "another patch wins" if write.owner and write.owner.name == "two" else ""
         cluster.after_delete = lambda _: seen.append(closed(cluster))
         cluster.patch("two", driver=DRIVER, priority=1, taints=[X])
 

@@ -157,7 +157,7 @@ class FakeCluster:
         uid = known.meta.uid if known else f"uid-{write.name}"
         meta = ObjectMeta(write.name, uid=uid, resource_version=self._version(), annotations=dict(write.annotations))
         rule = DeviceTaintRule(meta, write.selector, write.taint)
-        stored = self.rules[write.name] = StoredRule(rule, {write.owner.label: write.owner.uid}, write.owner)
+        stored = self.rules[write.name] = StoredRule(rule, write.labels, write.owner)
         self._report(lambda: self.controller.observe_rule(write.name, stored))
         self.after_apply(write.name)
         return WriteAnswer(stored)

@@ -52,7 +52,6 @@ def test_the_rule_says_why_and_selects_one_device() -> None:
     assert (rule.selector.driver, rule.selector.pool, rule.selector.device) == (DRIVER, "node-1", "gpu-0")
     assert (rule.taint.key, rule.taint.value, rule.taint.effect) == ("devicetaint.io/degraded", "", "NoSchedule")
     assert rule.taint.time_added is None
-    assert rule.labels == {"devicetaint.io/reaction": "true"}
     assert rule.annotations == {
         "devicetaint.io/reasons": (
             '{"device":"gpu.example.com/node-1/gpu-0","effect":"NoSchedule",'
