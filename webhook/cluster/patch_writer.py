@@ -52,11 +52,17 @@ class WriteAnswer(NamedTuple):
 class PatchWriter:
     """Writes as field manager PATCHER."""
 
-    def __init__(self, cluster: ThrottledCluster, rules: ServedAt, events: EventWriter) -> None:
-        """`rules` finds the served version of DeviceTaintRules."""
+    def __init__(
+        self, cluster: ThrottledCluster, rules: ServedAt, events: EventWriter, config_map: NamespacedName | None
+    ) -> None:
+        """`rules` finds the served version of DeviceTaintRules.
+
+        `config_map` holds the policy; None: it is in a file, and there is nothing that Events could be about.
+        """
         self._cluster = cluster
         self._rules = rules
         self._events = events
+        self._config_map = config_map
 
     async def apply_rule(self, write: RuleApply) -> WriteAnswer:
         """Creates or changes a rule."""
@@ -122,6 +128,25 @@ class PatchWriter:
         regarding = ObjectReference(version, owner.kind, "", owner.name, owner.uid)
         await self._events.write(regarding, EventType.WARNING, reason=reason, action=action, note=note)
 
+    # --- reactions of the policy -----------------------------------------------------------------
+
+    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
+        """Creates or changes the rule of a device."""
+        rule = write.rule
+        apply = RuleApply(
+            *(None, rule.name, rule.selector, write.taint, rule.annotations),
+            *(write.creates, write.surplus, write.foreign, write.retired),
+        )
+        return await self.apply_rule(apply)
+
+    async def report(self, reason: str, note: str, *, warns: bool) -> None:
+        """An Event about the ConfigMap; the EventWriter logs a failure."""
+        if self._config_map is None:
+            return
+        regarding = ObjectReference("v1", "ConfigMap", self._config_map.namespace, self._config_map.name)
+        event_type = EventType.WARNING if warns else EventType.NORMAL
+        await self._events.write(regarding, event_type, reason=reason, action="React", note=note)
+
 
 def _answer(error: ClusterError) -> WriteAnswer:
     if isinstance(error, Refused) or is_admission_refusal(error):
@@ -180,40 +205,6 @@ def _replacement(write: RuleApply, rule: dict[str, Any]) -> dict[str, Any]:
 
 def _names(selector: DeviceSelector) -> Mapping[str, str | None]:
     return {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
-
-
-# --- reactions of the policy ----------------------------------------------------------------------
-
-
-class ReactionWriter:
-    """Writes as the controller of patches does: same account, same field manager."""
-
-    def __init__(self, rules: PatchWriter, events: EventWriter, config_map: NamespacedName | None) -> None:
-        """`config_map` holds the policy; None: it is in a file, and there is nothing that Events could be about."""
-        self._rules = rules
-        self._events = events
-        self._config_map = config_map
-
-    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
-        """Creates or changes the rule of a device."""
-        rule = write.rule
-        apply = RuleApply(
-            *(None, rule.name, rule.selector, write.taint, rule.annotations),
-            *(write.creates, write.surplus, write.foreign, write.retired),
-        )
-        return await self._rules.apply_rule(apply)
-
-    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
-        """As `PatchWriter.delete_rule`."""
-        return await self._rules.delete_rule(stored)
-
-    async def report(self, reason: str, note: str, *, warns: bool) -> None:
-        """An Event about the ConfigMap; the EventWriter logs a failure."""
-        if self._config_map is None:
-            return
-        regarding = ObjectReference("v1", "ConfigMap", self._config_map.namespace, self._config_map.name)
-        event_type = EventType.WARNING if warns else EventType.NORMAL
-        await self._events.write(regarding, event_type, reason=reason, action="React", note=note)
 
 
 class SliceToucher:

@@ -11,7 +11,7 @@ from webhook.api.names import PATCHER
 from webhook.cluster.cache.decoders import StoredClass
 from webhook.cluster.cache.known_patches import PatchCache
 from webhook.cluster.events import EventWriter
-from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceToucher
+from webhook.cluster.patch_writer import PatchWriter, SliceToucher
 from webhook.config.workers import PatchSettings, parse_patch
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_stages
@@ -55,7 +55,7 @@ class Patcher(Leading):
         self._patch_metrics = PatchMetrics(self._metrics.registry, REASONS)
         cache = self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
         events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)
-        writer = PatchWriter(self._acting, cache.known_rules, events)
+        writer = PatchWriter(self._acting, cache.known_rules, events, settings.policy_config_map)
         self._keeper = self._new_keeper() if settings.slice_attributes else None
         self._controller = PatchController(
             ControllerParts(
@@ -74,7 +74,7 @@ class Patcher(Leading):
         )
         self._subscribe(self._controller)
         cache.rules.subscribe(_by_name(self._controller.observe_rule))
-        self._reactions = self._new_reactions(ReactionWriter(writer, events, settings.policy_config_map))
+        self._reactions = self._new_reactions(writer)
         self._policies.subscribe(lambda _old, _new: self._reactions.observe_policy())
         self._loops = [self._controller.run, self._reactions.run]
         if self._keeper is not None:
@@ -112,7 +112,7 @@ class Patcher(Leading):
     async def _end(self) -> None:
         self._patch_metrics.patch_leader.set(False)
 
-    def _new_reactions(self, writer: ReactionWriter) -> ReactionKeeper:
+    def _new_reactions(self, writer: PatchWriter) -> ReactionKeeper:
         """Build what hears of slices and rules after the controller."""
         parts = ReactionParts(
             writer=writer,

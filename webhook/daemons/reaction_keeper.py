@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple, NoReturn
 
 from webhook.api.rules import REASONS
-from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
+from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.daemons.patch_controller import PatchController
 from webhook.flowcontrol.loop import Again, Loop
 from webhook.flowcontrol.rates import Backoff
@@ -50,7 +50,7 @@ class ReactionParts:
     `reactions` are those of the policy in use, None while no policy is loaded.
     """
 
-    writer: ReactionWriter
+    writer: PatchWriter
     metrics: ReactionMetrics
     writes: PatchMetrics
     reactions: Callable[[], Sequence[Reaction] | None]

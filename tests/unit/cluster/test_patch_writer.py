@@ -16,7 +16,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DATA, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.events import EventWriter
-from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, WriteAnswer
+from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.patches.reactions import ReactionWrite
 from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId
 from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch, StoredRule
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PATCH: Final = RuleOwner("ResourceSlicePatch", "firmware", "u1")
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", NOW)
 WRITE: Final = RuleApply(PATCH, "firmware-1", DeviceSelector("d", "p"), TAINT, {DATA: "{}"}, creates=True)
+CONFIG_MAP: Final = NamespacedName("taints", "device-taint-webhook-policy")
 REFERENCE: Final = {
     "apiVersion": "devicetaint.io/v1alpha1",
     "kind": "ResourceSlicePatch",
@@ -55,7 +56,9 @@ STORED: Final[dict[str, Any]] = {
 }
 
 
-def sent_by(act: Callable[[PatchWriter, EventWriter], Awaitable[Any]], *replies: Reply) -> tuple[Any, list[Request]]:
+def asked(
+    act: Callable[[PatchWriter], Awaitable[Any]], *replies: Reply, config_map: NamespacedName | None = CONFIG_MAP
+) -> tuple[Any, list[Request]]:
     """What a writer says, and what it sent."""
     found: list[Any] = []
 
@@ -63,15 +66,11 @@ def sent_by(act: Callable[[PatchWriter, EventWriter], Awaitable[Any]], *replies:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.extend(replies)
             events = EventWriter(cluster, instance="patch-0", now=lambda: NOW)
-            found.append(await act(PatchWriter(cluster, RULES, events), events))
+            found.append(await act(PatchWriter(cluster, RULES, events, config_map)))
             found.append(peer.requests)
 
     run(test())
     return found[0], found[1]
-
-
-def asked(act: Callable[[PatchWriter], Awaitable[Any]], *replies: Reply) -> tuple[Any, list[Request]]:
-    return sent_by(lambda writer, _: act(writer), *replies)
 
 
 def test_rule_is_applied_with_its_owner_and_read_back() -> None:
@@ -240,7 +239,6 @@ def test_beginning_of_evictions_is_taken_away_from_siblings_alone() -> None:
         assert ("devicetaint.io/not-before" in request.json["metadata"]["annotations"]) == there
 
 
-CONFIG_MAP: Final = NamespacedName("taints", "device-taint-webhook-policy")
 DEGRADED: Final = DeviceTaint(REACTION_KEY, "", "NoSchedule", NOW)
 
 
@@ -248,22 +246,11 @@ def rule_of(level: ReactionLevel = ReactionLevel.CLOSE) -> ReactionRule:
     return ReactionRule(GPU, level, (ReactionReason(ReasonId("xid", "gpu.example.com/xid"), "48", NOW),))
 
 
-def reacting(
-    act: Callable[[ReactionWriter], Awaitable[Any]], *replies: Reply, config_map: NamespacedName | None = CONFIG_MAP
-) -> tuple[Any, list[Request]]:
-    """The same of the writer of reactions."""
-
-    def with_events(writer: PatchWriter, events: EventWriter) -> Awaitable[Any]:
-        return act(ReactionWriter(writer, events, config_map))
-
-    return sent_by(with_events, *replies)
-
-
 def test_rule_is_applied_without_an_owner_and_read_back() -> None:
     rule = rule_of()
     body = {"metadata": {"name": rule.name, "uid": "r1", "annotations": dict(rule.annotations)}}
     write = ReactionWrite(rule, DEGRADED, creates=True)
-    answer, [request] = reacting(lambda writer: writer.write_reaction(write), Answer(body))
+    answer, [request] = asked(lambda writer: writer.write_reaction(write), Answer(body))
     assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/{rule.name}")
     assert request.query == {"fieldManager": "device-taint-webhook-patch", "force": "true"}
     assert request.headers["content-type"] == "application/apply-patch+yaml"
@@ -289,7 +276,7 @@ def test_what_apply_would_leave_on_a_rule_of_a_reaction_is_taken_away_by_a_merge
     def sent(level: ReactionLevel) -> Any:
         surplus = taken == "surplus"
         write = ReactionWrite(rule_of(level), DEGRADED, creates=False, surplus=surplus, foreign=not surplus)
-        _, [request] = reacting(lambda writer: writer.write_reaction(write), Answer({}))
+        _, [request] = asked(lambda writer: writer.write_reaction(write), Answer({}))
         assert request.headers["content-type"] == "application/merge-patch+json"
         assert request.query == {"fieldManager": "device-taint-webhook-patch"}
         return request.json
@@ -308,14 +295,14 @@ def test_what_apply_would_leave_on_a_rule_of_a_reaction_is_taken_away_by_a_merge
 
 def test_deletion_is_of_the_rule_of_a_reaction_that_was_read() -> None:
     stored = StoredRule(DeviceTaintRule(ObjectMeta("reaction-x", uid="r1"), None, DEGRADED))
-    _, [request] = reacting(lambda writer: writer.delete_rule(stored), Answer(status(200, "")))
+    _, [request] = asked(lambda writer: writer.delete_rule(stored), Answer(status(200, "")))
     assert (request.method, request.path) == ("DELETE", f"{RULES_PATH}/reaction-x")
     assert request.json["preconditions"] == {"uid": "r1"}
 
 
 def test_event_is_about_the_config_map_of_the_policy() -> None:
     def sent(*, warns: bool) -> Any:
-        _, [request] = reacting(lambda writer: writer.report("AboveMaxDevices", "why", warns=warns), Answer({}, 201))
+        _, [request] = asked(lambda writer: writer.report("AboveMaxDevices", "why", warns=warns), Answer({}, 201))
         assert request.path.endswith("/namespaces/taints/events")
         return request.json
 
@@ -330,5 +317,5 @@ def test_event_is_about_the_config_map_of_the_policy() -> None:
 
 
 def test_policy_in_a_file_has_no_events() -> None:
-    _, requests = reacting(lambda writer: writer.report("AboveMaxDevices", "why", warns=True), config_map=None)
+    _, requests = asked(lambda writer: writer.report("AboveMaxDevices", "why", warns=True), config_map=None)
     assert requests == []

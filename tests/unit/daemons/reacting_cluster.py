@@ -26,7 +26,7 @@ from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from webhook.cluster.patch_writer import ReactionWriter
+    from webhook.cluster.patch_writer import PatchWriter
     from webhook.patches.reactions import ReactionWrite
     from webhook.policy.model import Reaction
 
@@ -59,7 +59,7 @@ class ReactingCluster(FakeCluster):
         """The keeper of another process."""
         self.numbers = CollectorRegistry()
         parts = ReactionParts(
-            writer=cast("ReactionWriter", self),
+            writer=cast("PatchWriter", self),
             metrics=ReactionMetrics(self.numbers),
             writes=PatchMetrics(self.numbers, REASONS),
             reactions=lambda: self.reactions,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.cluster.patch_writer import ReactionWriter, SliceToucher, WriteAnswer
+    from webhook.cluster.patch_writer import PatchWriter, SliceToucher, WriteAnswer
     from webhook.patches.reactions import ReactionWrite
     from webhook.policy.document import Loaded
 
@@ -202,7 +202,7 @@ class _TimedCluster(ReactingCluster):
 
     def renew(self) -> None:
         parts = ReactionParts(
-            writer=cast("ReactionWriter", self),
+            writer=cast("PatchWriter", self),
             metrics=ReactionMetrics(self.numbers),
             writes=PatchMetrics(self.numbers, REASONS),
             reactions=lambda: self.reactions,
