@@ -137,6 +137,11 @@ _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
 _SHARED: Final = b'"allowMultipleAllocations"'
 
 
+def names_pool(selector: DeviceSelector | None, pool: PoolId) -> bool:
+    """Tell whether a selector may select devices of a pool, by the names of driver and pool; a missing one does not."""
+    return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
+
+
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 

@@ -12,7 +12,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, NOT_BEFORE, PATCH_LABEL, DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.hardware import siblings_in
-from webhook.inventory.pools import PoolId
+from webhook.inventory.pools import PoolId, names_pool
 from webhook.inventory.rule_delta import EFFECT_RANK, is_for_hardware
 from webhook.inventory.targets import DeviceNames, can_judge, is_same_taint, rule_name
 from webhook.patches.expansion import ExpandedRule, PatchExpansion
@@ -38,12 +38,6 @@ def has_hardware_scope(stored: StoredRule) -> bool:
         and DeviceNames.of(rule.selector).device is not None
         and rule.taint.effect in EFFECT_RANK
     )
-
-
-def looks_at(stored: StoredRule, pool: PoolId) -> bool:
-    """Return whether the siblings of a rule depend on a pool."""
-    selector = stored.rule.selector
-    return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
 
 
 def sibling_rules(stored: StoredRule, index: PatchIndex, ceiling: int) -> PatchExpansion:
@@ -144,7 +138,7 @@ class RuleBook:
         pools = list(pools)
         for name in sorted(self._scoped):
             stored = self._rules[name]
-            if any(looks_at(stored, pool) for pool in pools):
+            if any(names_pool(stored.rule.selector, pool) for pool in pools):
                 yield stored.meta.uid
 
 

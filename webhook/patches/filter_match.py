@@ -11,7 +11,7 @@ from webhook.api.messages import counted
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import DeviceClassSelectors
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.pools import PoolId
+from webhook.inventory.pools import PoolId, names_pool
 from webhook.inventory.targets import DeviceId
 from webhook.patches.covering import Cover, DeviceNameSet, cover_of
 from webhook.patches.expansion import has_only_names
@@ -121,10 +121,7 @@ class FilterMatch:
 
     def concerns(self, pool: PoolId) -> bool:
         """Tell whether it may select devices of a pool, by its names and the driver of its first selector."""
-        driver, name = pool
-        return (
-            self.selector.driver in (None, driver) and self.selector.pool in (None, name) and self.tests.concern(driver)
-        )
+        return names_pool(self.selector, pool) and self.tests.concern(pool[0])
 
     # --- what it selects -------------------------------------------------------------------------
 

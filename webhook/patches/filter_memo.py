@@ -7,12 +7,12 @@ What was found by then is kept; `step` goes on with it, and the next question ha
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import DeviceClassSelectors
-from webhook.inventory.pools import Pool, PoolId, Pools
+from webhook.inventory.pools import Pool, PoolId, Pools, names_pool
 from webhook.patches.filters import FilterTests, PlacedTest, SharedSelectors, each_alone, placed_expressions, tests_of
 from webhook.patches.published import published_by_slice
 
@@ -114,13 +114,11 @@ class _Matched:
         Where only some are `wanted`, the others are left for another time.
         """
         self.complete = False
-        if wanted is None:
-            there = [
-                each for each in pools.selected(self._selector.driver, self._selector.pool) if self._concerns(*each)
-            ]
-        else:
-            named = [(each, pool) for each in wanted if self._names(each) and (pool := pools.get(each)) is not None]
-            there = [each for each in named if self._concerns(*each)]
+        selected: Iterable[tuple[PoolId, Pool]] = pools.selected(self._selector.driver, self._selector.pool)
+        if wanted is not None:
+            named = [each for each in wanted if names_pool(self._selector, each)]
+            selected = [(each, pool) for each in named if (pool := pools.get(each)) is not None]
+        there = [each for each in selected if self._concerns(*each)]
         asked = self._pools.keys() if wanted is None else self._pools.keys() & set(wanted)
         for identity in asked - {identity for identity, _ in there}:
             self.remembered -= _counted(self._pools.pop(identity)[1])
@@ -142,10 +140,6 @@ class _Matched:
             self._pools[identity] = version, names
             self.remembered += _counted(names) - (0 if known is None else _counted(known[1]))
         self.complete = True
-
-    def _names(self, identity: PoolId) -> bool:
-        driver, pool = identity
-        return self._selector.driver in (None, driver) and self._selector.pool in (None, pool)
 
     def _concerns(self, identity: PoolId, pool: Pool) -> bool:
         device = self._selector.device

@@ -20,7 +20,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import Condition
 from webhook.api.slices import DeviceClassSelectors, ResourceSlice
-from webhook.inventory.pools import Check, Pools, unchecked
+from webhook.inventory.pools import Check, Pools, names_pool, unchecked
 from webhook.patches.filters import CompilesSelectors
 from webhook.patches.overriding import (
     ORIGINALS_MAX_BYTES,
@@ -62,7 +62,8 @@ class SlicePatches(msgspec.Struct, frozen=True):
         """
         if not self.known:
             return found.unchanged
-        patches = [each for each in self.patches if self.may_concern(each, found.value)]
+        identity = found.value.driver, found.value.pool
+        patches = [each for each in self.patches if names_pool(each.selector, identity)]
         if not patches:
             return {}
         pools = Pools()
@@ -70,12 +71,6 @@ class SlicePatches(msgspec.Struct, frozen=True):
         pools.apply(None, structs.replace(found.value, meta=meta, raw_devices=list(found.devices)))
         effective = effective_devices(pools, patches, self.classes, compiles, check)
         return {address.device: overrides_of(device) for address, device in effective.devices.items()}
-
-    @staticmethod
-    def may_concern(patch: ResourceSlicePatch, value: ResourceSlice) -> bool:
-        """Return whether a patch may select devices of a slice, by the names of driver and pool."""
-        selector = patch.selector
-        return selector.driver in (None, value.driver) and selector.pool in (None, value.pool)
 
     @property
     def ranking(self) -> tuple[str, ...]:
@@ -231,7 +226,7 @@ class SliceLedger:
         if patches:
             self._current = None
             for name, value in self._slices.items():
-                if any(SlicePatches.may_concern(each, value) for each in patches):
+                if any(names_pool(each.selector, (value.driver, value.pool)) for each in patches):
                     self._open[name] = None
 
     # --- the work --------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.patches.book import RuleBook, has_hardware_scope, looks_at, sibling_rules
+from webhook.inventory.pools import names_pool
+from webhook.patches.book import RuleBook, has_hardware_scope, sibling_rules
 from webhook.patches.stored import RuleOwner, StoredRule
 
 ADDED: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -121,7 +122,7 @@ def test_taint_is_the_same_and_what_goes_with_it() -> None:
     ],
 )
 def test_rule_looks_at_pools_that_it_selects(selector: DeviceSelector | None, *, looks: bool) -> None:
-    assert looks_at(rule(selector), (DRIVER, "p")) == looks
+    assert names_pool(rule(selector).rule.selector, (DRIVER, "p")) == looks
 
 
 def test_book_knows_owners_by_uid() -> None:

@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.unit.inventory.values import taint
 from tests.unit.patches.patched import CREATED, DRIVER, Together, by_number, class_of, patch_of, slice_of, work_on
 from webhook.api.meta import ObjectMeta
+from webhook.inventory.pools import names_pool
 from webhook.patches.overriding import Override, Refusal, arrived
 from webhook.patches.patching import Origin
 from webhook.patches.published import ORIGINALS, Overridden, Setting, annotation_of
@@ -72,7 +73,7 @@ def test_patch_that_names_another_driver_or_pool_is_not_evaluated(names: Any, ex
         compiled.append(expression)
         return by_number(expression)
 
-    assert SlicePatches.may_concern(patch, value) == expected
+    assert names_pool(patch.selector, (value.driver, value.pool)) == expected
     found = SlicePatches.of([patch], {}).overrides(arrived(value, None), compiles)
     assert (bool(found), bool(compiled)) == (expected, expected and "anything" not in names)
 
