@@ -23,7 +23,7 @@ import msgspec
 
 from webhook.api.claims import Consumer
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.api.slices import Device, ResourceSlice
+from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.pools import Check, PoolId, Pools, in_steps, taints_of_slice, unchecked
 from webhook.inventory.rule_delta import EFFECT_RANK, is_for_hardware
@@ -101,12 +101,8 @@ def drawing(
         if device.name not in seen:
             seen.add(device.name)
             if device.counter_sets:
-                yield device.name, _drawn(value, device)
-
-
-def _drawn(value: ResourceSlice, device: Device) -> tuple[CounterSetId, ...]:
-    own = value.counter_sets
-    return tuple([CounterSetId(value.meta.name if name in own else "", name) for name in device.counter_sets])
+                own, drawn = value.counter_sets, device.counter_sets
+                yield device.name, tuple([CounterSetId(value.meta.name if each in own else "", each) for each in drawn])
 
 
 def siblings_in(

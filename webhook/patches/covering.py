@@ -106,7 +106,8 @@ def cover_of(
     for (names, own), found in groups.items():
         if own == names and own <= whole and own - columns:
             crossing[own - columns] += found
-    more_rows, more_columns = _through(crossing)
+    few = {pool: sorted(own) for own, found in crossing.items() for pool in sorted(found)[: len(own) + 1]}
+    more_rows, more_columns = _fewest_lines(few)
     chosen, lines = {*rows, *more_rows}, columns | more_columns
     rest = [(pool, own - lines) for (_, own), found in groups.items() if own - lines for pool in found]
     return Cover(
@@ -135,12 +136,6 @@ def _whole_columns(
         if count > 0:
             partial |= names
     return {name for _, own in groups for name in own if name not in partial}
-
-
-def _through(crossing: Mapping[DeviceNameSet, Sequence[str]]) -> tuple[set[str], set[str]]:
-    """Find the fewest pools and device names through all cells, given as the pools of each set of columns."""
-    few = {pool: sorted(names) for names, found in crossing.items() for pool in sorted(found)[: len(names) + 1]}
-    return _fewest_lines(few)
 
 
 def _fewest_lines(crossing: Mapping[str, Sequence[str]]) -> tuple[set[str], set[str]]:

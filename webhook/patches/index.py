@@ -283,7 +283,7 @@ class PatchIndex:
         elif self._to_match:
             self._match(next(iter(self._to_match)))
         elif self.contests.pending:
-            self._changed |= self.contests.step(self._selected_in)
+            self._changed |= self.contests.step(lambda patch, pool: self.match_of(patch).selected_in(pool, self.fleet))
         else:
             self._forget_kinds()
             return False
@@ -295,9 +295,6 @@ class PatchIndex:
             self._open = None
             for match in self._matches.values():
                 match.tests.forget()
-
-    def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
-        return self.match_of(patch).selected_in(pool, self.fleet)
 
     def _read(self, identity: PoolId) -> None:
         """Find out what a pool has now, and who has to look at it again."""
