@@ -213,7 +213,6 @@ class Controller:
         self.planner.follow_ceilings()
         core.breaker.refresh()
         profiles = self._deps.profiles()
-        self.planner.epoch += 1
         self.upkeep.follow_profiles(core.room.profiles, profiles)
         core.room.profiles = profiles
         self.planner.old_lines.append(core.line)

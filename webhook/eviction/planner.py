@@ -44,8 +44,6 @@ class Planner:
         self._telling = telling
         self.busy = 0.0
         """The seconds that planning has kept the loop in all."""
-        self.epoch = 0
-        """How often the policy has changed: a plan that was begun before is of no use."""
         self.old_lines: list[Line] = []
         """Those that are to be cleared in steps."""
         self._whole_at = 0.0
@@ -119,19 +117,19 @@ class Planner:
 
     def _plan_whole(self) -> Iterator[None]:
         core = self._core
-        revision, before, line_before, epoch = core.affected.revision, core.plan, core.line, self.epoch
+        revision, before, line_before = core.affected.revision, core.plan, core.line
         core.affected.begin()
         core.ceilings.begin()
         core.ledger.departed = {}
         made = yield from planning(core.view, core.ledger, self._deps.pause(), core.moment())
-        if epoch != self.epoch:
-            return
+        if core.line is not line_before:
+            return  # the policy has changed since
         for uid, figures in made.rules.items():
             if figures.stopped:
                 core.ceilings.stop(core.ceilings.group_of(uid))
         self.follow_ceilings()
         line = yield from core.line.filled(made.eligible if core.acts else (), core.room)
-        if epoch != self.epoch:
+        if core.line is not line_before:
             return
         for uid in core.ledger.taken:
             line.discard(uid)  # it was taken while this was planned
