@@ -66,8 +66,6 @@ class Controller:
         self._waiting = WaitingPods(core)
         self._faults: dict[str, LastingFault] = {}
         """Why requests to evict pods fail, by uid."""
-        self._unseen_rules = False
-        """Whether a rule has changed since conditions were last written by a plan that knows them all."""
         self._woken, self._dirty = asyncio.Event(), asyncio.Event()
         self._planning = asyncio.Lock()
         """Held while a plan is made: the last one is made beside the task that makes the others."""
@@ -195,7 +193,8 @@ class Controller:
         self.planner.note_expiry(rule)
         if old is not None and is_for_hardware(rule) and acts(rule.taint.effect):
             self.planner.expiry_known = False  # the rules for its hardware expire with it
-        self._unseen_rules = True
+        self._begin()
+        self.planner.rules_seen = core.affected.revision
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
         """Note that a patch is known now, or its text or what admission judged has changed. Its rules change later."""
@@ -268,8 +267,6 @@ class Controller:
         """Follow a small change at once."""
         while 0 < self._core.affected.pending <= AT_ONCE_MOST:
             self._core.affected.follow()
-        if self._unseen_rules:
-            self.planner.rules_seen, self._unseen_rules = self._core.affected.revision, False
         self._dirty.set()
         self._woken.set()
 
