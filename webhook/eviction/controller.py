@@ -122,7 +122,7 @@ class Controller:
                 core.affected.mark(members)
                 for key in members:
                     core.room.touch(owner_of(self._deps.inventory.pods[key]))  # a gang takes one place of its owner
-                self._changed()
+                core.affected.touch_all()
             case ResourceSlice() as changed:
                 core.ceilings.observe_slice(changed)
                 self.planner.follow_ceilings()
@@ -184,11 +184,11 @@ class Controller:
             return
         core.rules.add(rule.meta.name)
         if old is not None and own_rate(old) != own_rate(rule):
-            self._changed()
+            core.affected.touch_all()
         if not is_ours(rule, core.scope):
             core.announcements.forget(rule.meta.uid)  # if it asks again, that is announced again
         if core.ceilings.observe(old, rule):
-            self._changed()
+            core.affected.touch_all()
         self.planner.follow_ceilings()
         self.planner.note_expiry(rule)
         if old is not None and is_for_hardware(rule) and acts(rule.taint.effect):
@@ -200,8 +200,10 @@ class Controller:
         """Note that a patch is known now, or its text or what admission judged has changed. Its rules change later."""
         if self.started and new is not None and self._core.ceilings.observe_patch(old, new):
             self.planner.follow_ceilings()
-            self._changed()
+            self._core.affected.touch_all()
             self.planner.rules_seen = self._core.affected.revision
+            self._dirty.set()
+            self._woken.set()
 
     def replan_all(self) -> None:
         """Note that the policy has changed, or what servers do."""
@@ -218,7 +220,7 @@ class Controller:
         core.line = Line()  # its limits name profiles by their position
         core.affected.mark_all()
         core.room.forget_owners()
-        self._changed()
+        core.affected.touch_all()
         self.planner.rules_seen = core.affected.revision
         self._begin()
 
@@ -235,7 +237,7 @@ class Controller:
             self._core.affected.mark(pods)
             for owner in {owner_of(self._deps.inventory.pods[key]) for key in pods}:
                 self._core.room.touch(owner)
-        self._changed()
+        self._core.affected.touch_all()
         self._begin()
 
     def observe_budgets(self, namespace: str, freeing: str = "") -> None:
@@ -256,12 +258,6 @@ class Controller:
             for limit in self._core.line.waiting_for_owners(namespace):
                 self._core.line.reopen(limit, self._core.room)  # a pod that its budget lets go does not ask its owner
             self._woken.set()
-
-    def _changed(self) -> None:
-        """Note that another plan may follow from what is known now."""
-        self._core.affected.touch_all()
-        self._dirty.set()
-        self._woken.set()
 
     def _begin(self) -> None:
         """Follow a small change at once."""
