@@ -26,7 +26,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import structs
 
 from webhook.api.pods import Pod
 from webhook.eviction.breaker import Breaker
@@ -95,8 +94,6 @@ class Taken(msgspec.Struct, frozen=True):
     """Those that hit it then."""
     asked: bool = False
     """Whether a request to evict it was written."""
-    granted: bool = False
-    """Whether the API server has evicted it."""
     settings: EvictionProfile | None = None
     tokens: tuple[tuple[Hashable, float], ...] = ()
     """What it took from which buckets."""
@@ -218,26 +215,17 @@ class Ledger:
     """How many were taken so far."""
     _units: Counter[int] = field(default_factory=Counter, init=False)
 
-    def __post_init__(self) -> None:
-        """Count those that are taken."""
-        known, self.taken = self.taken, {}
-        for uid, taken in known.items():
-            self.take(uid, taken)
-
     def take(self, uid: str, taken: Taken) -> None:
         """Note that a pod is to be evicted."""
         self.taken[uid] = taken
         self.in_flight.add(uid)
         self._units[taken.unit] += 1
-        if taken.granted:
-            self.grant(uid)
 
     def grant(self, uid: str) -> None:
         """Note that the pod, which was taken, is evicted: its unit has begun to go."""
-        taken = self.taken[uid] = structs.replace(self.taken[uid], granted=True)
         self.granted.add(uid)
         self.in_flight.discard(uid)
-        self.begun.add(taken.unit)
+        self.begun.add(self.taken[uid].unit)
 
     def depart(self, uid: str, key: str, rules: tuple[RuleRef, ...]) -> None:
         """Note that the pod was evicted for these rules."""

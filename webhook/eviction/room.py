@@ -146,10 +146,6 @@ class Room:
         self._rates: dict[tuple[int, int], tuple[Eviction, RateLimit]] = {}
         self._timed: dict[tuple[int, int], tuple[Eviction, tuple[Limit, ...]]] = {}
         self._asking: tuple[Unit, tuple[Counter[BudgetLimit], bool]] | None = None
-        for uid, taken in ledger.taken.items():
-            pod = view.inventory.pods.get(taken.key)
-            if pod is None or not self.stuck(pod):
-                self.place(uid, taken.namespace, taken.place)
 
     # --- what changes ----------------------------------------------------------------------------
 

@@ -343,7 +343,7 @@ class Upkeep:
         if taken is not None:
             place = taken.of_owner or place
             self._begin_unit(taken)
-            if taken.granted:
+            if uid in self._ledger.granted:
                 self._ledger.drop(uid)
         self._ledger.failures.pop(uid, None)
         self._room.vacate(uid, pod.meta.namespace)

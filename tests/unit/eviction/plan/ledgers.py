@@ -23,8 +23,8 @@ def random_ledger(
 ) -> Ledger:
     """What the worker remembers of pods, owners, budgets, rates and drivers of this world."""
     drivers = ("gpu.example.com", "nic.example.com")
+    known = _taken(dice, view)
     ledger = Ledger(
-        taken=_taken(dice, view),
         failures=_failures(dice, view, moment),
         rounds=_rounds(dice, view),
         unreplaced=_unreplaced(dice, view),
@@ -33,7 +33,10 @@ def random_ledger(
         departures=_departures(dice, profiles, moment),
         tripped=frozenset(drivers) if dice.often(0.06) else frozenset([each for each in drivers if dice.often(0.08)]),
     )
-    for taken in ledger.taken.values():
+    for uid, (taken, granted) in known.items():
+        ledger.take(uid, taken)
+        if granted:
+            ledger.grant(uid)
         pod = view.inventory.pods.get(taken.key)
         if pod is None or pod.deleting:
             ledger.begun.add(taken.unit)  # the watch was faster than the answer
@@ -50,9 +53,10 @@ def _links(view: View, pod: Pod) -> list[str]:
     return [*([gang] if gang else []), *[key for key in claim_keys(pod) if view.inventory.is_shared(key)], pod.meta.uid]
 
 
-def _taken(dice: Dice, view: View) -> dict[str, Taken]:
+def _taken(dice: Dice, view: View) -> dict[str, tuple[Taken, bool]]:
+    """Pods that were taken, and whether they were evicted."""
     share, whole = dice.some(0.0, 0.0, 0.05, 0.2), ""
-    found = {}
+    found = dict[str, tuple[Taken, bool]]()
     if dice.often(0.25):  # much of one unit
         whole = dice.choice(sorted({link for pod in _pods(view) for link in _links(view, pod)[:-1]}) or [""])
     for pod in _pods(view):
@@ -66,14 +70,15 @@ def _taken(dice: Dice, view: View) -> dict[str, Taken]:
         owner = owner_of(pod)
         rules = view.hit[key].rules if key in view.hit else ()
         unit = _WHOLE if of_whole else dice.choice(_UNITS)
-        found[pod.meta.uid] = Taken(key, namespace, place, unit, owner, gang or place, rules, granted=dice.often(0.6))
+        taken = Taken(key, namespace, place, unit, owner, gang or place, rules)
+        found[pod.meta.uid] = taken, dice.often(0.6)
     rules = dice.choice([eviction.rules for _, eviction in sorted(view.hit.items())] or [()])
     if dice.often(0.15):  # its pod is gone
         place, granted = "uid-gone", dice.often(0.5)
-        found[place] = Taken("ml/gone", "ml", place, 0, "ml/uid-db", place, rules, granted=granted)
+        found[place] = Taken("ml/gone", "ml", place, 0, "ml/uid-db", place, rules), granted
     if dice.often(0.15):  # so is this one, which was in a gang
         place, granted = "gang ml/x ", dice.often(0.7)
-        found["uid-left"] = Taken("ml/left", "ml", place, _WHOLE, "", place, rules, granted=granted)
+        found["uid-left"] = Taken("ml/left", "ml", place, _WHOLE, "", place, rules), granted
     return found
 
 

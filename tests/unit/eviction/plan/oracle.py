@@ -206,7 +206,7 @@ def _figures(world: World, fates: Mapping[str, Fate], without: Without) -> dict[
         if not leaves(pod) and not view.evictions.holding_group(pod, NOTHING)
     }
     for uid, taken in world.ledger.taken.items():
-        for rule, _ in () if taken.granted or uid in there else taken.rules:
+        for rule, _ in () if uid in world.ledger.granted or uid in there else taken.rules:
             by_rule.setdefault(rule, set()).add(f"{taken.namespace}/{uid}")
             by_group.setdefault(view.group_of(rule), set()).add(f"{taken.namespace}/{uid}")
     hitting = frozenset([uid for uid, keys in by_rule.items() if keys])

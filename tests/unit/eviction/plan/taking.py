@@ -35,6 +35,10 @@ def room_of(
 ) -> Room:
     """The room that is left by all pods that are there."""
     room = Room(view, ledger, moment, budgets=budgets, profiles=profiles)
+    for uid, taken in ledger.taken.items():
+        pod = view.inventory.pods.get(taken.key)
+        if pod is None or not room.stuck(pod):
+            room.place(uid, taken.namespace, taken.place)
     room.occupy(terminating)
     for key, pod in view.inventory.pods.items():
         if owner := owner_of(pod):

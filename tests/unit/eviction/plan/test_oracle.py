@@ -205,7 +205,7 @@ def _features(made: Planned, took: Took) -> Iterable[str]:
 def _begun(world: World, made: Planned) -> Iterable[str]:
     """Requests without an answer for pods that are gone or leaving, and units of which others have left."""
     pods = world.view.inventory.pods
-    asked = {each.key for each in world.ledger.taken.values() if each.rules and not each.granted}
+    asked = {each.key for uid in world.ledger.in_flight if (each := world.ledger.taken[uid]).rules}
     yield from ["request that the watch outran" for key in asked if key not in pods or leaves(pods[key])]
     begun = {uid for uid, each in world.ledger.failures.items() if each.place and each.unit in world.ledger.begun}
     rest = [unit for unit in made.eligible if any(each.uid in begun for each in unit.members)]
