@@ -52,11 +52,11 @@ class Doors:
             closed = not self.room[limit.owner]
         return Wait(StepReason.LIMITED, limit=limit) if closed else None
 
-    def closed(self, unit: Unit, gates: object) -> Wait | None:  # noqa: ARG002 -- the room's
+    def closed(self, unit: Unit) -> Wait | None:
         waits = map(self.closed_by, (*self.timed(unit), OwnerLimit(unit.key, 0)))
         return next((wait for wait in waits if wait is not None), None)
 
-    def admit(self, unit: Unit, gates: object) -> None:  # noqa: ARG002 -- the room's
+    def admit(self, unit: Unit) -> None:
         self.room[unit.key] -= 1
 
 
@@ -101,7 +101,7 @@ def test_line_lets_go_whoever_a_plain_sort_would(
     waiting = {unit.order: unit for unit in units}
     line = filled(Line(), units, doors)
     while waiting:
-        free = [unit for unit in waiting.values() if doors.closed(unit, None) is None]
+        free = [unit for unit in waiting.values() if doors.closed(unit) is None]
         expected = min(free, key=lambda unit: unit.order) if free else None
         assert next_of(line, doors) is expected
         assert len(line) == len(waiting) - (expected is not None)

@@ -6,14 +6,14 @@ keeps all of its units, and a budget all that it has blocked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from webhook.eviction.pod_plan import Unit, Wait
 from webhook.eviction.ports import Limit, NamespaceLimit, OverallLimit, OwnerLimit
-from webhook.eviction.room import GATES, Gate, Room
+from webhook.eviction.room import Room
 
 _LOOKS_MOST: Final = 128
 """Units that one call looks at: a few milliseconds."""
@@ -161,7 +161,7 @@ class Line:
         if found is not None and found[0].wait is not None:
             self.push(found[1], room)
 
-    def take(self, room: Room, gates: Collection[Gate] = GATES) -> Taking:
+    def take(self, room: Room) -> Taking:
         """Take places and tokens for the first unit that finds room. Never awaits.
 
         `room` is as of now. A limit that is found closed stays so until this returns.
@@ -181,14 +181,14 @@ class Line:
             if not self._is_current(lane, lane.heap[0][2]):
                 self._offer(lane, room, open_lanes)
                 continue
-            wait = room.closed(lane.heap[0][2], gates)
+            wait = room.closed(lane.heap[0][2])
             if wait is not None and (wait.limit in lane.timed or wait.limit == lane.limit):
                 continue
             unit = heappop(lane.heap)[2]
             for each in unit.members:
                 del self._at[each.uid]
             if wait is None:
-                room.admit(unit, gates)
+                room.admit(unit)
                 self.open_gang(unit.key, room)
             else:
                 self.push(unit, room, wait)

@@ -142,7 +142,7 @@ class Room:
         """Pods, by uid, that were found to be stuck; their `namespace/name`."""
         self._owners: dict[str, OwnerPlaces] = {}
         self._closed: dict[Limit, Wait] = {}
-        self._gate_of = dict(GATE_OF)
+        self.gate_of = dict(GATE_OF)
         self._rates: dict[tuple[int, int], tuple[Eviction, RateLimit]] = {}
         self._timed: dict[tuple[int, int], tuple[Eviction, tuple[Limit, ...]]] = {}
         self._asking: tuple[Unit, tuple[Counter[BudgetLimit], bool]] | None = None
@@ -199,7 +199,7 @@ class Room:
         self.everywhere.add(uid, place)
         self.namespaces.setdefault(namespace, Places()).add(uid, place)
 
-    def admit(self, unit: Unit, gates: Iterable[Gate]) -> None:
+    def admit(self, unit: Unit) -> None:
         """Count a unit that goes."""
         self.ledger.units += 1  # waves of a gang share its place, and are units of their own
         for each in unit.members:
@@ -217,18 +217,17 @@ class Room:
                     settings=each.profile.settings,
                 ),
             )
-        for gate in gates:
+        for gate in self.gate_of.values():
             gate.take(unit, self)
         for each in unit.members:
             self.place(each.uid, each.pod.meta.namespace, unit.key)
 
     # --- which limit keeps a unit ----------------------------------------------------------------
 
-    def closed(self, unit: Unit, gates: Iterable[Gate]) -> Wait | None:
+    def closed(self, unit: Unit) -> Wait | None:
         """Tell which limit keeps a unit, the first of them in the order of the gates; None if it may go."""
-        for gate in gates:
+        for gate in self.gate_of.values():
             for limit in gate.limits(unit, self):
-                self._gate_of[type(limit)] = gate
                 wait = self.closed_by(limit)
                 if wait is not None:
                     return wait
@@ -236,7 +235,7 @@ class Room:
 
     def closed_by(self, limit: Limit) -> Wait | None:
         """Tell what pods wait for that a limit concerns which a unit has; None if they may go."""
-        wait = self._closed.get(limit) or self._gate_of[type(limit)].closed(limit, self)
+        wait = self._closed.get(limit) or self.gate_of[type(limit)].closed(limit, self)
         if wait is not None:
             self._closed[limit] = wait
         return wait
@@ -253,7 +252,7 @@ class Room:
         known = self._timed.get(key) if len(unit.members) == 1 else None
         if known is not None and known[0] is first.eviction:
             return known[1]
-        by_time = self._gate_of[MinuteLimit], self._gate_of[RateLimit]
+        by_time = self.gate_of[MinuteLimit], self.gate_of[RateLimit]
         limits = tuple([limit for gate in by_time for limit in gate.limits(unit, self)])
         if len(unit.members) == 1:
             self._timed[key] = first.eviction, limits
@@ -532,4 +531,3 @@ GATE_OF: Final[Mapping[type[Limit], Gate]] = {
     RateLimit: _Rates(),
 }
 """By what each of them names, in the order in which they are asked."""
-GATES: Final = tuple(GATE_OF.values())

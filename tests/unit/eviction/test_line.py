@@ -24,7 +24,8 @@ from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import Unit, Wait
-from webhook.eviction.room import GATES, Room
+from webhook.eviction.ports import BudgetLimit
+from webhook.eviction.room import GATE_OF, Room
 from webhook.policy.model import Pause
 
 HAIR = timedelta(microseconds=1)
@@ -110,27 +111,28 @@ class Looks:
 
     def limits(self, unit: Unit, room: Room) -> Iterable[Any]:
         self.units += 1
-        return GATES[0].limits(unit, room)
+        return GATE_OF[BudgetLimit].limits(unit, room)
 
     def closed(self, limit: Any, room: Room) -> Wait | None:
-        return GATES[0].closed(limit, room)
+        return GATE_OF[BudgetLimit].closed(limit, room)
 
     def take(self, unit: Unit, room: Room) -> None:
-        GATES[0].take(unit, room)
+        GATE_OF[BudgetLimit].take(unit, room)
 
 
-def standing(here: Here) -> tuple[tuple[Unit, ...], Room]:
-    """Who may go, and the room that there is."""
+def standing(here: Here, looks: Looks) -> tuple[tuple[Unit, ...], Room]:
+    """Who may go, and the room that there is, with a look at each unit counted."""
     view, moment = here.view(), Moment(NOW, 1000.0)
     made = plan(view, Ledger(), None, moment)
     room = room_of(view, Ledger(), moment, made.terminating, budgets=here, profiles=(here.profile,))
+    room.gate_of[BudgetLimit] = looks
     return tuple(made.eligible), room
 
 
 def test_units_behind_a_limit_that_is_still_closed_are_not_looked_at_again() -> None:
     here, looks = Here(*crowd(300)), Looks()
     here.budget = BLOCKED
-    line = InLine(*standing(here), (looks,))
+    line = InLine(*standing(here, looks))
     assert len(line.take().units) == 1  # it asks the budget
     looks.units = 0
     assert not line.take().units
@@ -141,25 +143,25 @@ def test_one_call_looks_at_some_of_many_units() -> None:
     """Nothing else runs meanwhile."""
     here, looks, line = Here(*crowd(300)), Looks(), Line()
     here.budget = BLOCKED
-    units, room = standing(here)
+    units, room = standing(here, looks)
     for unit in units:
         line.push(unit, room)
-    assert line.take(room, (looks,)).unit
+    assert line.take(room).unit
     looks.units = 0
-    assert line.take(room, (looks,)) == (None, True)
+    assert line.take(room) == (None, True)
     assert looks.units < 200
 
 
 def test_new_plan_looks_at_nobody_whose_limit_is_still_closed() -> None:
     here, looks = Here(*crowd(300)), Looks()
     here.budget = BLOCKED
-    units, room = standing(here)
-    before = InLine(units, room, (looks,))
+    units, room = standing(here, looks)
+    before = InLine(units, room)
     before.take()
     line = filled(before.line, [unit for unit in units if unit.members[0].uid in before.line], room)
     assert len(line) == 299
     looks.units = 0
-    assert line.take(room, (looks,)) == (None, False)
+    assert line.take(room) == (None, False)
     assert not looks.units
 
 

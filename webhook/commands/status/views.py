@@ -40,7 +40,7 @@ from webhook.eviction.pod_plan import (
 )
 from webhook.eviction.ports import BudgetLimit, Limit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable, owner_of
-from webhook.eviction.room import GATES, Places, Room
+from webhook.eviction.room import Places, Room
 from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.pools import Evictor
@@ -326,6 +326,7 @@ class WorkerView:
         self._closed: dict[int, Limit | None] = {}
         """What keeps units, by id()."""
         self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles)
+        del self._room.gate_of[BudgetLimit]  # `short` says more
         self._room.occupy(self._plan.terminating)
         for key, pod in objects.inventory.pods.items():
             self._room.own(owner_of(pod), key, there=True)
@@ -418,7 +419,7 @@ class WorkerView:
         """
         if id(unit) not in self._closed:  # a gang may have thousands of pods
             short = self._room.short(unit)
-            wait = self._room.closed(unit, GATES[1:]) if short is None else None
+            wait = self._room.closed(unit) if short is None else None
             self._closed[id(unit)] = short if wait is None else wait.limit
         limit = self._closed[id(unit)]
         if isinstance(limit, BudgetLimit):

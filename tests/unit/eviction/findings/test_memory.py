@@ -19,7 +19,7 @@ from webhook.eviction.ports import EvictionOutcome, EvictionResult
 
 ROUNDS = 20
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
-BOUNDED: Final = {"_closed", "_rates", "_timed", "_asking", "_gate_of"}
+BOUNDED: Final = {"_closed", "_rates", "_timed", "_asking", "gate_of"}
 """What `Room` finds out for one look, or for the pods of up to so many taints."""
 
 

@@ -22,7 +22,6 @@ from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.eviction.room import GATES
 from webhook.policy.model import EvictionProfile, Share
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
@@ -72,7 +71,7 @@ class Turmoil:
         for uid, key in core.room.given_up.items():
             room.given_up[uid] = key
             room.vacate(uid, key.partition("/")[0])
-        return [unit.members[0].uid for unit in made.eligible if room.closed(unit, GATES) is None]
+        return [unit.members[0].uid for unit in made.eligible if room.closed(unit) is None]
 
     def _profile(self, *, shares: bool) -> EvictionProfile:
         draw = self._draw

@@ -27,7 +27,6 @@ from webhook.eviction.affected import alike
 from webhook.eviction.ledger import Ledger
 from webhook.eviction.plan import _Pass, _result_of
 from webhook.eviction.pod_plan import EvictionPlan, StepReason
-from webhook.eviction.room import GATES
 from webhook.inventory.evictions import Without
 from webhook.inventory.gangs import goes_with_all, is_leaving
 
@@ -208,7 +207,7 @@ class Checks:
         if missing:
             raise BrokenError(f"taken: {missing} goes without being counted")
         self._keeps_places(unit)
-        closed = self.room(before, self.fresh()[1], without=unit).closed(unit, GATES)
+        closed = self.room(before, self.fresh()[1], without=unit).closed(unit)
         self._over.update([(each.uid, closed) for each in unit.members])
 
     def _keeps_places(self, unit: Unit) -> None:
@@ -308,7 +307,7 @@ class Checks:
     def _other_room(self, fresh: EvictionPlan) -> str:
         core = self.run.core
         room = self.room(core.ledger, fresh)
-        free = [unit.members[0].uid for unit in fresh.eligible if room.closed(unit, GATES) is None]
+        free = [unit.members[0].uid for unit in fresh.eligible if room.closed(unit) is None]
         if free:
             return f"stalled: {free}, line {[(uid, wait and wait.limit) for uid, wait in core.line.pods()]}"
         known, expected = core.room.everywhere._place_of, room.everywhere._place_of

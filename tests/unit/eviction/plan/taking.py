@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from datetime import timedelta
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import EvictionPlan, Going, Unit, Wait
 from webhook.eviction.ports import PodBudgets
 from webhook.eviction.profiles import Profile, owner_of
-from webhook.eviction.room import GATES, Gate, Room
+from webhook.eviction.room import Room
 
 
 class Taking(NamedTuple):
@@ -49,9 +49,9 @@ def room_of(
 class InLine:
     """Units that may go, none of which was looked at yet."""
 
-    def __init__(self, units: Iterable[Unit], room: Room, gates: Collection[Gate] = GATES) -> None:
+    def __init__(self, units: Iterable[Unit], room: Room) -> None:
         self.room = room
-        self.line, self._gates, self._units = Line(), gates, tuple(units)
+        self.line, self._units = Line(), tuple(units)
         for unit in self._units:
             self.line.push(unit, room)
 
@@ -60,7 +60,7 @@ class InLine:
         units, found, more = list[Unit](), None, True
         while found is not None or more:
             self.room.begin(self.room.moment)
-            found, more = self.line.take(self.room, self._gates)
+            found, more = self.line.take(self.room)
             units += [] if found is None else [found]
         left = [unit for unit in self._units if unit.members[0].uid in self.line]
         return Taking(units, {each.uid: self._kept_by(unit) for unit in left for each in unit.members})

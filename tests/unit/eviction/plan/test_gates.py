@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
@@ -22,9 +22,9 @@ from webhook.api.rules import DeviceSelector
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import EvictionPlan, StepReason, Unit, Wait
-from webhook.eviction.ports import LimitKind
+from webhook.eviction.ports import BudgetLimit, LimitKind
 from webhook.eviction.profiles import Profile
-from webhook.eviction.room import GATES, Gate, Room
+from webhook.eviction.room import GATE_OF, Gate, Room
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import Evictor
 from webhook.inventory.state import Inventory, InventoryObject
@@ -56,13 +56,14 @@ class Here:
             exceeded=lambda *_: "",
         )
 
-    def take(self, gates: tuple[Gate, ...] = GATES, seconds: float = 0.0) -> Taking:
+    def take(self, gates: Mapping[type[Any], Gate] = GATE_OF, seconds: float = 0.0) -> Taking:
         """What goes so many seconds later."""
         moment = Moment(NOW + timedelta(seconds=seconds), 1000.0 + seconds)
         view = self.view()
         made = plan(view, self.ledger, None, moment)
         room = room_of(view, self.ledger, moment, made.terminating, budgets=self, profiles=(self.profile,))
-        return InLine(made.eligible, room, gates).take()
+        room.gate_of.update(gates)
+        return InLine(made.eligible, room).take()
 
     def select(self, _: Pod) -> tuple[DisruptionBudget, ...]:
         return () if self.budget is None else (self.budget,)
@@ -112,7 +113,7 @@ class Zones:
 
 def test_new_limit_is_one_class_and_one_row() -> None:
     here = Here(claim("a"), pod("a"), claim("b"), pod("b"), claim("c"), pod("c", node_name="node-9"))
-    taking = here.take((*GATES, Zones()))
+    taking = here.take({Zone: Zones()})
     assert names(taking) == ["a", "c"]
     wait = taking.waits["uid-b"]
     assert wait is not None
@@ -129,18 +130,18 @@ def test_units_behind_one_limit_cost_one_look() -> None:
         looks = 0
 
         def limits(self, unit: Unit, room: Room) -> Iterable[Any]:
-            return GATES[0].limits(unit, room)
+            return GATE_OF[BudgetLimit].limits(unit, room)
 
         def closed(self, limit: Any, room: Room) -> Wait | None:
             self.looks += 1
-            return GATES[0].closed(limit, room)
+            return GATE_OF[BudgetLimit].closed(limit, room)
 
         def take(self, unit: Unit, room: Room) -> None:
-            GATES[0].take(unit, room)
+            GATE_OF[BudgetLimit].take(unit, room)
 
     here, counted = Here(*crowd(1200)), Counted()
     here.budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 1, 2)
-    taking = here.take((counted,))
+    taking = here.take({BudgetLimit: counted})
     assert len(taking.units) == 1  # the probe
     assert kinds(taking) == {LimitKind.BUDGET: 1199}
     assert counted.looks < 20

@@ -21,7 +21,6 @@ from webhook.eviction.ledger import Moment
 from webhook.eviction.plan import still_goes
 from webhook.eviction.pod_plan import EvictionPlan, StepReason, Unit, Wait
 from webhook.eviction.ports import LimitKind
-from webhook.eviction.room import GATES
 from webhook.policy.model import Pause
 
 SEEDS: Final = 400
@@ -161,7 +160,7 @@ def test_taken_unit_still_goes_if_the_pass_would_let_it_go_at_this_moment(seed: 
         uids = frozenset([each.uid for each in unit.members])
         for other in other_worlds(world):
             room = line_in(other, made).room
-            room.admit(unit, GATES)
+            room.admit(unit)
             goes = any(uids == {each.uid for each in one.members} for one in plan_of(other).eligible)
             assert still_goes(other.view, room.ledger, other.pause, other.moment, uids) is goes, unit.key
 
