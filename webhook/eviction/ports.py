@@ -79,8 +79,6 @@ class EvictionOutcome(NamedTuple):
     """The request failed, but the server may have carried it out."""
     budget_pending: bool = False
     """The budget is still being processed by the server, so it neither allows nor refuses evictions yet."""
-    short: bool = False
-    """The budget allows fewer evictions than belong together; the server did not refuse."""
     changed: bool = False
     """The pod is not as it was seen: it is looked at again once the watch has brought its newer version."""
     withdrawn: bool = False

@@ -164,11 +164,10 @@ class Sender:
             self._deps.metrics.eviction_requests.labels("dry-run", outcome.result.value).inc()
             limit = self._room.needs(each)
             if not outcome.gone:
-                return Attempt(each, outcome, needed=needed[limit])
+                return Attempt(each, outcome)
             shortage = self._shortage(limit, needed[limit])
             if shortage:  # the server may know better than the watch, but one dry run does not tell of all of them
-                short = EvictionOutcome(EvictionResult.BLOCKED, shortage, short=True)
-                return Attempt(each, short, needed=needed[limit])
+                return Attempt(each, EvictionOutcome(EvictionResult.BLOCKED, shortage), short=needed[limit])
         return None
 
     async def _prepare(self, sending: _Sending, each: Going) -> Attempt | None:

@@ -50,8 +50,8 @@ class Attempt(NamedTuple):
     """Why, if a budget refused another pod that it goes together with."""
     rules: tuple[RuleRef, ...] = ()
     """Those that hit the pod when the request was sent that evicted it."""
-    needed: int = 1
-    """How many disruptions its unit needed from its budgets."""
+    short: int = 0
+    """How many disruptions its unit needs, if the budget allows fewer; the server did not refuse then."""
     version: str = ""
     """The resourceVersion that the request named."""
     sent: bool = False
@@ -235,8 +235,8 @@ class Upkeep:
             limit = self._room.needs(attempt.each)
         if limit is None:
             return
-        if outcome.short:
-            limit = limit.needing(attempt.needed)
+        if attempt.short:
+            limit = limit.needing(attempt.short)
         known = budgets.get(limit, BudgetAnswers())
         known = structs.replace(
             known,

@@ -20,7 +20,7 @@ from webhook.flowcontrol.loop import Throttle
 from webhook.policy.model import EvictionProfile
 
 PENDING = BLOCKED._replace(budget_pending=True)
-SHORT = BLOCKED._replace(short=True)
+SHORT = BLOCKED._replace(text="it allows too few")
 WEB = (("app", "web"),)
 
 
@@ -61,10 +61,10 @@ class Bench:
     def answer(self, unit: Unit, outcome: EvictionOutcome | None, seconds: float = 0.0) -> None:
         """Of a unit the first pod gets this answer, and the others are not asked for."""
         self.at(seconds)
-        needed = len(unit.members)
+        short = len(unit.members) if outcome is SHORT else 0
         for number, each in enumerate(unit.members):
             answered = None if number else outcome
-            attempt = Attempt(each, answered, needed=needed, sent=answered is not None)
+            attempt = Attempt(each, answered, short=short, sent=answered is not None)
             self.world.worker.upkeep.answered(attempt)
 
     def ask(self, outcome: EvictionOutcome | None, seconds: float) -> None:
