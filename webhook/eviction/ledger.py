@@ -94,7 +94,6 @@ class Taken(msgspec.Struct, frozen=True):
     """Those that hit it then."""
     asked: bool = False
     """Whether a request to evict it was written."""
-    settings: EvictionProfile | None = None
     tokens: tuple[tuple[Hashable, float], ...] = ()
     """What it took from which buckets."""
     budget: BudgetLimit | None = None

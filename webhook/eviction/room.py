@@ -214,7 +214,6 @@ class Room:
                     owner_of(each.pod),
                     "" if each.gang else place,
                     each.eviction.rules,
-                    settings=each.profile.settings,
                 ),
             )
         for gate in self.gate_of.values():
