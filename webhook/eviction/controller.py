@@ -269,11 +269,12 @@ class Controller:
     def _tell_late(self) -> None:
         """Report pods that were evicted, as it turns out, by requests without an answer."""
         for uid, doubt in self.upkeep.evicted:
-            namespace, _, name = doubt.key.partition("/")
-            self._core.ceilings.count_evicted(doubt.rules)
-            self._tell_evicted(PodRef(namespace, name, uid), doubt.eviction, doubt.rules)
+            key, rules = doubt.taken.key, doubt.taken.rules
+            namespace, _, name = key.partition("/")
+            self._core.ceilings.count_evicted(rules)
+            self._tell_evicted(PodRef(namespace, name, uid), doubt.eviction, rules)
             self._core.line.discard(uid)
-            self._forget_gone(doubt.key, uid)
+            self._forget_gone(key, uid)
         self.upkeep.evicted.clear()
 
     # --- tasks -----------------------------------------------------------------------------------

@@ -103,16 +103,13 @@ class Taken(msgspec.Struct, frozen=True):
 class Doubt(NamedTuple):
     """A request to evict a pod got no answer, so it may have taken effect, or may still do so."""
 
-    key: str
+    taken: Taken
+    """The pod as it was taken, with the rules that hit it when the request was sent."""
     eviction: Eviction
     """Why the pod was to go when it was sent."""
-    rules: tuple[RuleRef, ...]
     settings: EvictionProfile
     until: float
     """If the pod terminates before that, in monotonic seconds, it counts as evicted by the request."""
-    place: str
-    unit: int
-    """As of the pod that was taken."""
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ class Sender:
         doubt = self._ledger.doubts.get(attempt.each.uid)
         if doubt is None:
             return attempt
-        return attempt._replace(outcome=EvictionOutcome(EvictionResult.EVICTED), rules=doubt.rules)
+        return attempt._replace(outcome=EvictionOutcome(EvictionResult.EVICTED), rules=doubt.taken.rules)
 
     async def _send(self, unit: Unit) -> list[Attempt]:
         nothing = [Attempt(each) for each in unit.members]

@@ -173,9 +173,7 @@ class Upkeep:
         each, until = attempt.each, self._now + _DOUBT_SECONDS
         self._ledger.doubts.pop(each.uid, None)
         if outcome.unsure:
-            self._ledger.doubts[each.uid] = Doubt(
-                each.key, each.eviction, attempt.rules, each.profile.settings, until, taken.place, taken.unit
-            )
+            self._ledger.doubts[each.uid] = Doubt(taken, each.eviction, each.profile.settings, until)
 
     def _give_back(self, uid: str) -> None:
         """Give back what a pod took; one that is terminating keeps its place."""
@@ -300,11 +298,11 @@ class Upkeep:
         if taken is not None:
             self._begin_unit(taken)
         elif (doubt := self._end_doubt(uid)) is not None:
-            of_owner = "" if self._view.gang_of(pod, self._deps.profile_of(pod)) else doubt.place
-            found = Taken(key, pod.meta.namespace, doubt.place, doubt.unit, owner_of(pod), of_owner, doubt.rules)
-            self._ledger.take(uid, found)
+            place = doubt.taken.place
+            of_owner = "" if self._view.gang_of(pod, self._deps.profile_of(pod)) else place
+            self._ledger.take(uid, structs.replace(doubt.taken, owner=owner_of(pod), of_owner=of_owner))
             self._ledger.grant(uid)
-            self._room.place(uid, pod.meta.namespace, doubt.place)
+            self._room.place(uid, pod.meta.namespace, place)
         elif key in self._view.hit and not pod.finished:
             self._room.place(uid, pod.meta.namespace, self._view.gang_of(pod, self._deps.profile_of(pod)) or uid)
 
@@ -329,9 +327,9 @@ class Upkeep:
             return None
         self._ledger.departures.setdefault(doubt.settings, {})[uid] = self._now
         known = self._ledger.failures.get(uid)
-        rules = () if known is not None and known.undeleted else doubt.rules
-        self.evicted.append((uid, doubt._replace(rules=rules)))
-        self._ledger.depart(uid, doubt.key, rules)
+        rules = () if known is not None and known.undeleted else doubt.taken.rules
+        self.evicted.append((uid, doubt._replace(taken=structs.replace(doubt.taken, rules=rules))))
+        self._ledger.depart(uid, doubt.taken.key, rules)
         return doubt
 
     def _end(self, pod: Pod) -> None:
