@@ -36,14 +36,13 @@ from webhook.eviction.pod_plan import (
     Unit,
     Wait,
     exemption,
-    later,
     stuck_at,
     wait_of_others,
     wait_without,
     waves_of,
 )
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import NOTHING, Eviction, RuleRef, Without
+from webhook.inventory.evictions import NOTHING, Eviction, RuleRef, Without, later
 from webhook.inventory.gangs import goes_with_all, group_key, is_leaving, may_go_along
 from webhook.inventory.state import claim_keys
 from webhook.policy.model import Pause

@@ -21,9 +21,9 @@ from webhook.eviction.expiry import Expiry, expiry_of
 from webhook.eviction.ledger import View, departures_of
 from webhook.eviction.line import Line, dropped
 from webhook.eviction.plan import plan, planning, still_goes
-from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit, later
+from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit
 from webhook.eviction.upkeep import Upkeep
-from webhook.inventory.evictions import Eviction, Without
+from webhook.inventory.evictions import Eviction, Without, later
 from webhook.inventory.gangs import goes_with_all
 
 WHOLE_MOST = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -15,23 +15,11 @@ import msgspec
 from webhook.api.pods import DAEMON_SET, Pod
 from webhook.eviction.ports import Limit, PodRef
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction, RuleRef, Without
+from webhook.inventory.evictions import LAST, Eviction, RuleRef, Without, later
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
 
 _BY_ORDER = attrgetter("order")
-LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""The end of the calendar."""
-
-
-def later(time: datetime, seconds: float) -> datetime:
-    """Return a time that number of seconds later; the end of the calendar stands for every time after it."""
-    if not seconds:
-        return time
-    try:
-        return time + timedelta(seconds=seconds)
-    except OverflowError:
-        return LAST
 
 
 def stuck_at(pod: Pod, settings: EvictionProfile) -> datetime | None:

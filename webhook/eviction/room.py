@@ -28,7 +28,7 @@ from msgspec import structs
 from webhook.api.pods import Pod, needs_disruption
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
-from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck, later
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck
 from webhook.eviction.ports import (
     BudgetLimit,
     Limit,
@@ -41,7 +41,7 @@ from webhook.eviction.ports import (
 )
 from webhook.eviction.profiles import Profile, deletes_at_once, max_unavailable, owner_of
 from webhook.flowcontrol.rates import Rate, TokenBucket
-from webhook.inventory.evictions import Eviction, EvictionReason
+from webhook.inventory.evictions import Eviction, EvictionReason, later
 from webhook.policy.model import EvictionProfile
 
 PROBE_SECONDS: Final = 5.0

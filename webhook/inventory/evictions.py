@@ -26,8 +26,8 @@ from webhook.inventory.pools import FOR_EVER, PoolId
 from webhook.inventory.state import Inventory, InventoryObject, key_of
 from webhook.inventory.targets import DeviceNames, EvictionScope, can_judge, is_ours, is_same_taint, start_of
 
-_LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""The end of the calendar stands for every time after it."""
+LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+"""The end of the calendar."""
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _ALIKE_MOST: Final = 1024
 """Different tolerations under the same rules whose result is kept."""
@@ -371,6 +371,16 @@ def _eviction_under(
     return None if due is None else Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
 
+def later(time: datetime, seconds: float) -> datetime:
+    """Return a time that number of seconds later; the end of the calendar stands for every time after it."""
+    if not seconds:
+        return time
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return LAST
+
+
 def _due(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None, servers: ServerFacts
 ) -> datetime | None:
@@ -382,8 +392,5 @@ def _due(
     added = taint.taint.time_added
     if seconds in (FOR_EVER, HARMLESS) or added is None:
         return None
-    try:
-        due = added + timedelta(seconds=max(seconds, 0))
-    except OverflowError:
-        due = _LAST
+    due = later(added, max(seconds, 0))
     return due if not_before is None else max(due, not_before)

@@ -63,11 +63,11 @@ from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import StepReason, later
+from webhook.eviction.pod_plan import StepReason
 from webhook.files.manifests import Stock, held_in, kind_of, patching_object_in
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
-from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
+from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without, later
 from webhook.inventory.gangs import Gang, broken_gangs, count_gangs, is_held, keeps_all
 from webhook.inventory.placement import Seeker, freed_claims, placements
 from webhook.inventory.pools import Evictor

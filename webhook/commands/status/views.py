@@ -27,21 +27,11 @@ from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import (
-    Going,
-    StepReason,
-    Unit,
-    Wait,
-    is_stuck,
-    later,
-    opening_text,
-    state_text,
-    together_with,
-)
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck, opening_text, state_text, together_with
 from webhook.eviction.ports import BudgetLimit, Limit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable, owner_of
 from webhook.eviction.room import Places, Room
-from webhook.inventory.evictions import Eviction, Evictions
+from webhook.inventory.evictions import Eviction, Evictions, later
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.pools import Evictor
 from webhook.inventory.targets import EvictionScope

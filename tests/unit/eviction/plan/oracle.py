@@ -13,8 +13,8 @@ from typing import Final
 
 from tests.unit.eviction.plan.worlds import World
 from webhook.api.pods import ALL, Pod
-from webhook.eviction.pod_plan import Going, RuleFigures, StepReason, Wait, exemption, later
-from webhook.inventory.evictions import NOTHING, Eviction, Without
+from webhook.eviction.pod_plan import Going, RuleFigures, StepReason, Wait, exemption
+from webhook.inventory.evictions import NOTHING, Eviction, Without, later
 from webhook.inventory.state import claim_keys
 from webhook.policy.windows import state_of
 

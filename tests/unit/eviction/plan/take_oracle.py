@@ -15,11 +15,11 @@ from tests.unit.eviction.plan.worlds import World
 from webhook.api.pods import Pod, needs_disruption
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import BudgetAnswers, Ledger
-from webhook.eviction.pod_plan import Going, StepReason, Wait, later
+from webhook.eviction.pod_plan import Going, StepReason, Wait
 from webhook.eviction.ports import BudgetLimit, Limit, MinuteLimit, NamespaceLimit, OverallLimit, OwnerLimit, RateLimit
 from webhook.eviction.profiles import deletes_at_once, max_unavailable, owner_of
 from webhook.flowcontrol.rates import Rate, TokenBucket
-from webhook.inventory.evictions import EvictionReason
+from webhook.inventory.evictions import EvictionReason, later
 
 _MINUTE: Final = 60.0
 _PROBE_SECONDS: Final = 5.0
