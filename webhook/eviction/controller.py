@@ -442,7 +442,6 @@ class Controller:
         for attempt in attempts:
             self._tell(attempt)
             self._forget_gone(attempt.each.key, attempt.each.uid)
-        self._tell_late()
         self._dirty.set()
         self._woken.set()
 
