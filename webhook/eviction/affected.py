@@ -40,8 +40,6 @@ class Affected:
         """By the uid of each rule: pods that it has come to hit since the last plan was begun."""
         self._settling: dict[str, dict[tuple[str, str], None]] = {}
         """The same, from the plan before to the beginning of the one that is being made."""
-        self.planning = False
-        """Whether a plan of all pods is being made."""
         self.changed: dict[str, set[str]] = {}
         """The pods that another plan may follow from, with the uids that they had or have."""
         self.whole = True
@@ -133,7 +131,7 @@ class Affected:
 
     def begin(self) -> None:
         """Begin a plan of all pods."""
-        self.changed, self.whole, self.planning = {}, False, True
+        self.changed, self.whole = {}, False
         grown, self._grown = self._grown, {}
         if not self._settling:
             self._settling = grown
@@ -143,7 +141,7 @@ class Affected:
 
     def settle(self) -> list[dict[tuple[str, str], None]]:
         """Note that the plan is made; return what is to be dropped in steps."""
-        settled, self._settling, self.planning = list(self._settling.values()), {}, False
+        settled, self._settling = list(self._settling.values()), {}
         return settled
 
     def grown_by(self, rule_uid: str) -> frozenset[str]:

@@ -270,8 +270,8 @@ class RuleStatusUpdater:
         """Return whether a count by the plan of this revision has missed no pod that the rule has come to hit since."""
         core, affected = self._core, self._core.affected
         known = core.planned == planned and not affected.pending and not affected.whole
-        grown = affected.grown_by(rule.meta.uid)
-        return known and not any(affected.planning or key in affected.changed for key in grown)
+        grown, planning = affected.grown_by(rule.meta.uid), core.ledger.departed is not None
+        return known and not any(planning or key in affected.changed for key in grown)
 
     def _counts(self, rule: DeviceTaintRule, generation: int) -> Iterator[Condition]:
         """Yield the numbers that have to survive a restart."""
