@@ -215,9 +215,7 @@ class Telling:
         if whole:
             self._renew_at = math.inf
         yield from self._tell_cancelled(before, made)
-        yield from self._tell_waiting(made)
-        if not self._deps.mode.acts:
-            yield from self._tell_observed(made)
+        yield from self._tell_waiting(made) if self._deps.mode.acts else self._tell_observed(made)
 
     def _tell_cancelled(self, before: EvictionPlan, made: EvictionPlan) -> Iterator[None]:
         for number, key in enumerate(before.hit):
@@ -228,16 +226,16 @@ class Telling:
                 self._cancel(before, key, pod, stays=key not in made.hit)
 
     def _tell_waiting(self, made: EvictionPlan) -> Iterator[None]:
-        acts, held, now = self._deps.mode.acts, dict[str, str](), self._deps.clock.now()
+        held, now = dict[str, str](), self._deps.clock.now()
         for number, (uid, wait) in enumerate(made.waits.items()):
             if not number % _STEP:
                 yield
             each = made.going.get(uid)
             if each is not None:
                 self._tell_going(made, each, wait, now)
-                if acts and StepReason.HELD in (wait.reason, wait.cause):
+                if StepReason.HELD in (wait.reason, wait.cause):
                     self._renew_at = min(self._renew_at, self._recorder.renewed_at(uid))
-            elif wait.reason is StepReason.GROUP and acts:
+            elif wait.reason is StepReason.GROUP:
                 held[uid] = wait.because
         if held:
             self._tell_groups(made, held)
@@ -246,9 +244,8 @@ class Telling:
         for number, each in enumerate(made.going.values()):
             if not number % _STEP:
                 yield
-            if not self._is_there(each):
-                continue
-            self._recorder.record_pod_event(PodEventKind.SCHEDULED, each.ref, each.eviction, _at(made, each))
+            if self._is_there(each):
+                self._recorder.record_pod_event(PodEventKind.SCHEDULED, each.ref, each.eviction, _at(made, each))
 
     def _cancel(self, before: EvictionPlan, key: str, pod: Pod, *, stays: bool) -> None:
         """Report that a pod is planned no longer. `stays`: no taint hits it; else its rules are stopped for now."""
@@ -262,7 +259,7 @@ class Telling:
             self._on_cancelled(pod)
 
     def _tell_going(self, made: EvictionPlan, each: Going, wait: Wait, now: datetime) -> None:
-        if not self._deps.mode.acts or not self._is_there(each):
+        if not self._is_there(each):
             return
         if StepReason.HELD in (wait.reason, wait.cause):
             text = f"{together_with(wait.other)}, is on hold: {wait.because}" if wait.other else wait.because
