@@ -47,7 +47,7 @@ class Core:
     """Names of rules whose conditions are to be written."""
     recorder: EvictionRecorder
     announcements: Announcements
-    plan: EvictionPlan = field(default_factory=lambda: EvictionPlan([], {}, {}, {}, (), {}, {}, None))
+    plan: EvictionPlan = field(default_factory=EvictionPlan)
     planned: int = -1
     """The revision of what is known that the plan was made from."""
     line: Line = field(default_factory=Line)
@@ -109,14 +109,10 @@ class Core:
             keys.update([(each.key, None) for each in unit.members])
             uids.update([(each.uid, None) for each in unit.members])
         return EvictionPlan(
-            [],
-            {uid: made.units[uid] for uid in uids if uid in made.units},
-            {uid: made.waits[uid] for uid in uids if uid in made.waits},
-            {uid: made.going[uid] for uid in uids if uid in made.going},
-            (),
-            {key: made.hit[key] for key in keys if key in made.hit},
-            {},
-            None,
+            units={uid: made.units[uid] for uid in uids if uid in made.units},
+            waits={uid: made.waits[uid] for uid in uids if uid in made.waits},
+            going={uid: made.going[uid] for uid in uids if uid in made.going},
+            hit={key: made.hit[key] for key in keys if key in made.hit},
         )
 
     def merge(self, before: EvictionPlan, made: EvictionPlan, revision: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
@@ -119,20 +119,20 @@ class RuleFigures(NamedTuple):
 class EvictionPlan:
     """The result of a pass. Every pod of the view's `hit` that does not leave is in `going` or in `waits`, or both."""
 
-    chunks: list[tuple[Unit, ...]]
+    chunks: list[tuple[Unit, ...]] = field(default_factory=list)
     """Units that may go now, in sorted pieces; the line has them from then on."""
-    units: dict[str, Unit]
+    units: dict[str, Unit] = field(default_factory=dict)
     """The unit of each pod that goes, now or later, by uid; without those that go alone."""
-    waits: dict[str, Wait]
+    waits: dict[str, Wait] = field(default_factory=dict)
     """What pods wait for, by uid."""
-    going: dict[str, Going]
+    going: dict[str, Going] = field(default_factory=dict)
     """All pods that go, now or later, and that were not taken yet, by uid."""
-    terminating: tuple[Going, ...]
+    terminating: tuple[Going, ...] = ()
     """Pods that a taint evicts and that are terminating."""
-    hit: dict[str, Eviction]
+    hit: dict[str, Eviction] = field(default_factory=dict)
     """Why each pod is in the plan, by `namespace/name`; also by reasons that were taken out."""
-    rules: dict[str, RuleFigures]
-    wake_at: datetime | None
+    rules: dict[str, RuleFigures] = field(default_factory=dict)
+    wake_at: datetime | None = None
     """When the plan changes by itself."""
 
     def rules_of(self, key: str, uid: str) -> set[RuleRef]:
