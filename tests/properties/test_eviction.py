@@ -67,18 +67,18 @@ def alone(number: int, owner: str, priority: int, refusals: int, seconds: int, r
     return Unit((going,), owner, due, (False, priority, refusals, due, name))
 
 
-def next_of(line: Line, doors: Doors) -> Unit | None:
-    unit, more = line.take(cast("Room", doors))
+def next_of(line: Line) -> Unit | None:
+    unit, more = line.take()
     assert not more
     return unit
 
 
-def filled(line: Line, units: Iterable[Unit], doors: Doors) -> Line:
+def filled(line: Line, units: Iterable[Unit]) -> Line:
     """Another line, in one piece."""
     made = list[Line]()
 
     def fill() -> Iterator[None]:
-        made.append((yield from line.filled(units, cast("Room", doors))))
+        made.append((yield from line.filled(units)))
 
     for _ in fill():
         pass
@@ -99,11 +99,11 @@ def test_line_lets_go_whoever_a_plain_sort_would(
     doors = Doors({owner: room.get(owner, 0) for owner in "abc"})
     units = [alone(number, *each) for number, each in enumerate(people)]
     waiting = {unit.order: unit for unit in units}
-    line = filled(Line(), units, doors)
+    line = filled(Line(cast("Room", doors)), units)
     while waiting:
         free = [unit for unit in waiting.values() if doors.closed(unit) is None]
         expected = min(free, key=lambda unit: unit.order) if free else None
-        assert next_of(line, doors) is expected
+        assert next_of(line) is expected
         assert len(line) == len(waiting) - (expected is not None)
         if expected is not None:
             del waiting[expected.order]
@@ -112,14 +112,14 @@ def test_line_lets_go_whoever_a_plain_sort_would(
             doors.shut ^= {chance.choice("xy")}
         elif what < 0.2:  # another plan, in which some do not go any more
             waiting = {order: unit for order, unit in waiting.items() if chance.random() < 0.8}
-            line = filled(line, chance.sample(list(waiting.values()), len(waiting)), doors)
+            line = filled(line, chance.sample(list(waiting.values()), len(waiting)))
         elif what < 0.3 and waiting:
-            line.retry(chance.choice(list(waiting.values())).members[0].uid, cast("Room", doors))
+            line.retry(chance.choice(list(waiting.values())).members[0].uid)
         elif expected is None:
             owner = chance.choice("abc")
             doors.room[owner] += 1
             doors.freed.add(("owner", owner))
-    assert next_of(line, doors) is None
+    assert next_of(line) is None
     assert len(line) == 0
 
 

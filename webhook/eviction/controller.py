@@ -152,7 +152,7 @@ class Controller:
         if new is not None and failure is not None and failure.outdated:
             core.affected.touch(key, new.meta.uid)
         if old is not None and new is not None and (old.ready, old.owner) != (new.ready, new.owner):
-            core.line.retry(new.meta.uid, core.room)  # its owner misses it already, its budget may not concern it
+            core.line.retry(new.meta.uid)  # its owner misses it already, its budget may not concern it
             self._woken.set()
         self._tell_late()
 
@@ -217,7 +217,7 @@ class Controller:
         self.upkeep.follow_profiles(core.room.profiles, profiles)
         core.room.profiles = profiles
         self.planner.old_lines.append(core.line)
-        core.line = Line()  # its limits name profiles by their position
+        core.line = Line(core.room)  # its limits name profiles by their position
         core.affected.mark_all()
         core.room.forget_owners()
         core.affected.touch_all()
@@ -248,7 +248,7 @@ class Controller:
                 each, together = core.plan.going[uid], uid in core.plan.units
                 pod = pods.get(each.key, each.pod)
                 if pod.meta.namespace == namespace and (together or not pod.ready or not freeing):
-                    core.line.retry(uid, core.room)
+                    core.line.retry(uid)
             self._woken.set()
 
     def observe_budget(self, namespace: str, name: str) -> None:
@@ -256,7 +256,7 @@ class Controller:
         if self.started:
             self.upkeep.observe_budget(namespace, name)
             for limit in self._core.line.waiting_for_owners(namespace):
-                self._core.line.reopen(limit, self._core.room)  # a pod that its budget lets go does not ask its owner
+                self._core.line.reopen(limit)  # a pod that its budget lets go does not ask its owner
             self._woken.set()
 
     def _begin(self) -> None:
@@ -423,7 +423,7 @@ class Controller:
         if core.affected.whole:
             self._dirty.set()
         core.room.begin(core.moment())
-        return core.line.take(core.room)
+        return core.line.take()
 
     @property
     def take_seconds(self) -> float:
@@ -452,7 +452,7 @@ class Controller:
         for each in [each.each for each in attempts if each.outcome is not None and each.outcome.blocked]:
             limit = room.needs(each)
             if limit is not None and each.uid not in room.asked_by(unit):
-                self._core.line.reopen(limit, room)
+                self._core.line.reopen(limit)
 
     def _spare(self, pod: Pod) -> None:
         """Note that no taint evicts a pod any longer."""

@@ -41,6 +41,7 @@ class Core:
     ledger: Ledger
     view: View
     room: Room
+    line: Line
     ceilings: CeilingGroups
     breaker: Breaker
     rules: WorkQueue[str]
@@ -50,7 +51,6 @@ class Core:
     plan: EvictionPlan = field(default_factory=EvictionPlan)
     planned: int = -1
     """The revision of what is known that the plan was made from."""
-    line: Line = field(default_factory=Line)
     _pods_of: dict[str, list[str]] | None = None
     """The pods, by `namespace/name`, that each rule hits, by the plan."""
 
@@ -75,6 +75,7 @@ class Core:
         def moment() -> Moment:
             return Moment(deps.clock.now(), seconds())
 
+        room = Room(view, ledger, moment(), budgets=deps.budgets, profiles=deps.profiles())
         return cls(
             deps=deps,
             moment=moment,
@@ -84,7 +85,8 @@ class Core:
             affected=affected,
             ledger=ledger,
             view=view,
-            room=Room(view, ledger, moment(), budgets=deps.budgets, profiles=deps.profiles()),
+            room=room,
+            line=Line(room),
             ceilings=ceilings,
             breaker=Breaker(deps.inventory, evictions, moment, deps.breaker),
             rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
@@ -134,7 +136,7 @@ class Core:
             self.line.discard(uid)
         for unit in made.eligible if self.acts else ():
             if not any(each.uid in self.ledger.taken for each in unit.members):
-                self.line.push(unit, self.room)
+                self.line.push(unit)
         ends = [at for at in (plan.wake_at, made.wake_at) if at is not None]
         self.plan = replace(plan, wake_at=min(ends, default=None))
         self.planned, self._pods_of = revision, None

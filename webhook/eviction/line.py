@@ -55,7 +55,8 @@ def dropped(known: dict[Any, Any]) -> Iterator[None]:
 class Line:
     """All units that may go."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._lanes: dict[_Timed, dict[Limit | None, _Lane]] = {}
         self._awake: dict[_Timed, dict[Limit | None, _Lane]] = {}
         """Those that are looked at; the others wait until a limit has room that others free."""
@@ -86,15 +87,15 @@ class Line:
         found = self._at.get(uid)
         return None if found is None else found[0].wait
 
-    def filled(self, units: Iterable[Unit], room: Room) -> Generator[None, None, Line]:
+    def filled(self, units: Iterable[Unit]) -> Generator[None, None, Line]:
         """Make another line, in steps. Units that this one knows wait for what they wait for here."""
-        line = Line()
+        line = Line(self._room)
         self.retried = set()
         for number, unit in enumerate(units):
             if not number % _STEP:
                 yield
             found = self._at.get(unit.members[0].uid)
-            line.push(unit, room, found[0].wait if found is not None and _alike(found[1], unit) else None)
+            line.push(unit, found[0].wait if found is not None and _alike(found[1], unit) else None)
         return line
 
     def cleared(self) -> Iterator[None]:
@@ -107,9 +108,9 @@ class Line:
             yield
         yield from dropped(self._at)
 
-    def push(self, unit: Unit, room: Room, wait: Wait | None = None) -> None:
+    def push(self, unit: Unit, wait: Wait | None = None) -> None:
         """Add a unit, or move it to where pods wait for this."""
-        timed = room.timed(unit)
+        timed = self._room.timed(unit)
         lanes = self._lanes.setdefault(timed, {})
         limit = None if wait is None else wait.limit
         lane = lanes.get(limit)
@@ -138,11 +139,11 @@ class Line:
         if not waves:
             self._gangs.pop(unit.key, None)
 
-    def reopen(self, limit: Limit, room: Room) -> None:
+    def reopen(self, limit: Limit) -> None:
         """Look at all units again that wait for a limit."""
         for lane in [lanes[limit] for lanes in self._lanes.values() if limit in lanes]:
             for unit in [unit for _, _, unit in lane.heap if self._is_current(lane, unit)]:
-                self.retry(unit.members[0].uid, room)
+                self.retry(unit.members[0].uid)
 
     def waiting_for_owners(self, namespace: str) -> list[OwnerLimit]:
         """Return the limits of owners in a namespace that units wait for."""
@@ -153,24 +154,24 @@ class Line:
                 found[limit] = None
         return list(found)
 
-    def retry(self, uid: str, room: Room) -> None:
+    def retry(self, uid: str) -> None:
         """Look at the unit of a pod again, whatever it waits for."""
         if self.retried is not None:
             self.retried.add(uid)
         found = self._at.get(uid)
         if found is not None and found[0].wait is not None:
-            self.push(found[1], room)
+            self.push(found[1])
 
-    def take(self, room: Room) -> Taking:
+    def take(self) -> Taking:
         """Take places and tokens for the first unit that finds room. Never awaits.
 
-        `room` is as of now. A limit that is found closed stays so until this returns.
+        The room is as of now. A limit that is found closed stays so until this returns.
         """
-        looks, open_lanes = 0, list[tuple[_Order, int, _Lane]]()
-        self._wake(room)
+        room, looks, open_lanes = self._room, 0, list[tuple[_Order, int, _Lane]]()
+        self._wake()
         open_by_time = [lanes for timed, lanes in self._awake.items() if not any(map(room.closed_by, timed))]
         for lane in [lane for lanes in open_by_time for lane in lanes.values()]:
-            self._offer(lane, room, open_lanes)
+            self._offer(lane, open_lanes)
         while open_lanes:
             if looks >= _LOOKS_MOST:
                 return Taking(more=True)
@@ -179,7 +180,7 @@ class Line:
             if any(map(room.closed_by, lane.timed)):
                 continue
             if not self._is_current(lane, lane.heap[0][2]):
-                self._offer(lane, room, open_lanes)
+                self._offer(lane, open_lanes)
                 continue
             wait = room.closed(lane.heap[0][2])
             if wait is not None and (wait.limit in lane.timed or wait.limit == lane.limit):
@@ -189,34 +190,34 @@ class Line:
                 del self._at[each.uid]
             if wait is None:
                 room.admit(unit)
-                self.open_gang(unit.key, room)
+                self.open_gang(unit.key)
             else:
-                self.push(unit, room, wait)
-            self._offer(lane, room, open_lanes)
+                self.push(unit, wait)
+            self._offer(lane, open_lanes)
             if wait is None:
                 return Taking(unit)
         return Taking()
 
-    def open_gang(self, place: str, room: Room) -> None:
+    def open_gang(self, place: str) -> None:
         """Note that the other waves of a gang share the place that it has now."""
         for uid in self._gangs.pop(place, ()):
-            self.retry(uid, room)
+            self.retry(uid)
 
-    def _wake(self, room: Room) -> None:
+    def _wake(self) -> None:
         """Look again at what waits for limits that may have room."""
-        for freed in room.freed:
+        for freed in self._room.freed:
             for lane in self._asleep.pop(freed, ()):
                 self._awake.setdefault(lane.timed, {})[lane.limit] = lane
-        room.freed.clear()
+        self._room.freed.clear()
 
-    def _offer(self, lane: _Lane, room: Room, open_lanes: list[tuple[_Order, int, _Lane]]) -> None:
+    def _offer(self, lane: _Lane, open_lanes: list[tuple[_Order, int, _Lane]]) -> None:
         """Put the first unit of a lane up, unless the limit of the lane is closed."""
         while lane.heap and not self._is_current(lane, lane.heap[0][2]):
             heappop(lane.heap)
         if not lane.heap:
             self._drop(self._lanes, lane)
             self._drop(self._awake, lane)
-        elif lane.limit is None or room.closed_by(lane.limit) is None:
+        elif lane.limit is None or self._room.closed_by(lane.limit) is None:
             heappush(open_lanes, (lane.heap[0][0], id(lane), lane))
         elif (freed_by := _freed_by(lane.limit)) is not None:
             self._asleep.setdefault(freed_by, []).append(lane)

@@ -128,13 +128,13 @@ class Planner:
             if figures.stopped:
                 core.ceilings.stop(core.ceilings.group_of(uid))
         self.follow_ceilings()
-        line = yield from core.line.filled(made.eligible if core.acts else (), core.room)
+        line = yield from core.line.filled(made.eligible if core.acts else ())
         if core.line is not line_before:
             return
         for uid in core.ledger.taken:
             line.discard(uid)  # it was taken while this was planned
         for uid in line_before.retried or ():
-            line.retry(uid, core.room)
+            line.retry(uid)
         self._occupy(made, line)
         core.adopt(made, line, revision)
         settled = core.affected.settle()
@@ -175,7 +175,7 @@ class Planner:
         """Take places for pods that are terminating, which the others of their gangs share."""
         self._core.room.occupy(made.terminating)
         for place in dict.fromkeys([each.gang for each in made.terminating if each.gang]):
-            line.open_gang(place, self._core.room)
+            line.open_gang(place)
 
     def _expire(self) -> None:
         """Do what time has brought."""

@@ -141,14 +141,15 @@ def test_units_behind_a_limit_that_is_still_closed_are_not_looked_at_again() -> 
 
 def test_one_call_looks_at_some_of_many_units() -> None:
     """Nothing else runs meanwhile."""
-    here, looks, line = Here(*crowd(300)), Looks(), Line()
+    here, looks = Here(*crowd(300)), Looks()
     here.budget = BLOCKED
     units, room = standing(here, looks)
+    line = Line(room)
     for unit in units:
-        line.push(unit, room)
-    assert line.take(room).unit
+        line.push(unit)
+    assert line.take().unit
     looks.units = 0
-    assert line.take(room) == (None, True)
+    assert line.take() == (None, True)
     assert looks.units < 200
 
 
@@ -158,16 +159,16 @@ def test_new_plan_looks_at_nobody_whose_limit_is_still_closed() -> None:
     units, room = standing(here, looks)
     before = InLine(units, room)
     before.take()
-    line = filled(before.line, [unit for unit in units if unit.members[0].uid in before.line], room)
+    line = filled(before.line, [unit for unit in units if unit.members[0].uid in before.line])
     assert len(line) == 299
     looks.units = 0
-    assert line.take(room) == (None, False)
+    assert line.take() == (None, False)
     assert not looks.units
 
 
-def filled(line: Line, units: Iterable[Unit], room: Room) -> Line:
+def filled(line: Line, units: Iterable[Unit]) -> Line:
     """Who is in line after another plan."""
-    steps = line.filled(units, room)
+    steps = line.filled(units)
     while True:
         try:
             next(steps)

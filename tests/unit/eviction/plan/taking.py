@@ -51,16 +51,16 @@ class InLine:
 
     def __init__(self, units: Iterable[Unit], room: Room) -> None:
         self.room = room
-        self.line, self._units = Line(), tuple(units)
+        self.line, self._units = Line(room), tuple(units)
         for unit in self._units:
-            self.line.push(unit, room)
+            self.line.push(unit)
 
     def take(self) -> Taking:
         """Who goes now."""
         units, found, more = list[Unit](), None, True
         while found is not None or more:
             self.room.begin(self.room.moment)
-            found, more = self.line.take(self.room)
+            found, more = self.line.take()
             units += [] if found is None else [found]
         left = [unit for unit in self._units if unit.members[0].uid in self.line]
         return Taking(units, {each.uid: self._kept_by(unit) for unit in left for each in unit.members})
