@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -42,24 +42,7 @@ class Meta(ObjectIdentity, frozen=True, gc=False):
     labels: dict[str, str] | None = None
 
 
-class Named(Protocol):
-    """What `ObjectIdentity` and `api.meta.ObjectMeta` have in common."""
-
-    @property
-    def name(self) -> str:
-        """Unique in its namespace, or in the cluster."""
-
-    @property
-    def namespace(self) -> str:
-        """Empty for what has none."""
-
-    @property
-    def uid(self) -> str:
-        """Of this object, and of none that takes its name later."""
-
-    @property
-    def resource_version(self) -> str:
-        """Of this state of the object."""
+Named: TypeAlias = ObjectIdentity | ObjectMeta
 
 
 class Stored(Protocol):
