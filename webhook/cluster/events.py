@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from webhook.api.meta import format_time
@@ -106,32 +107,24 @@ class EventWriter:
             )
 
 
-class _Warning(NamedTuple):
-    reason: str
-    action: str
-    note: str
-
-
 class EventRecorder:
     """Records warnings about one object in the background; beyond a few that wait, they are dropped."""
 
     def __init__(self, writer: EventWriter, regarding: ObjectReference) -> None:
         self._writer = writer
         self._regarding = regarding
-        self._buffer: WriteBehind[_Warning] = WriteBehind(self._write, most=_WAITING_MOST)
+        self._buffer: WriteBehind[Callable[[], Awaitable[None]]] = WriteBehind(
+            lambda write: write(), most=_WAITING_MOST
+        )
 
     def warn(self, reason: str, action: str, note: str) -> None:
         """An Event of type Warning; the arguments are those of `EventWriter.write`."""
-        self._buffer.add(_Warning(reason, action, note))
+        write = partial(self._writer.write, self._regarding, EventType.WARNING)
+        self._buffer.add(partial(write, reason=reason, action=action, note=note))
 
     async def run(self) -> NoReturn:
         """Writes them one after the other; returns only when cancelled."""
         await self._buffer.run()
-
-    async def _write(self, event: _Warning) -> None:
-        await self._writer.write(
-            self._regarding, EventType.WARNING, reason=event.reason, action=event.action, note=event.note
-        )
 
 
 def truncate_utf8(text: str, most_bytes: int) -> str:
