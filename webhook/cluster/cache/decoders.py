@@ -154,31 +154,24 @@ class ClaimWire(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(claim, extended_resource=True)
 
 
-class _Requests(msgspec.Struct, frozen=True, gc=False):
-    requests: msgspec.Raw = _NOTHING
-
-
-class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
-    devices: _Requests = _Requests()
-
-
-class _Asked(_Requests, frozen=True, gc=False):
+class _Asked(msgspec.Struct, frozen=True, gc=False):
     """`config` is none of ours: drivers' parameters are kept raw, and may be what Python does not read."""
 
+    requests: msgspec.Raw = _NOTHING
     constraints: msgspec.Raw = _NOTHING
 
     def to_bytes(self) -> bytes:
         return b'{"requests":%b,"constraints":%b}' % (self.requests or b"null", self.constraints or b"null")
 
 
-class _AskedSpec(msgspec.Struct, frozen=True, gc=False):
+class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     devices: _Asked = _Asked()
 
 
 class AskingClaimWire(ClaimWire, frozen=True, gc=False):
     """A ResourceClaim with its device classes and all that it asks for: many claims ask for the same."""
 
-    spec: _AskedSpec = _AskedSpec()
+    spec: _ClaimSpec = _ClaimSpec()
 
     def to_value(self) -> ResourceClaim:
         """The same, with its demand."""
