@@ -282,6 +282,7 @@ class ClusterCache:
         self._namespaces = NamespaceCache(
             cluster,
             random=random,
+            on_change=self._namespace_lookups.forget,
             looked_up=self._namespace_lookups.value,
             settings=reflector_settings,
             metrics=metrics,
@@ -297,7 +298,6 @@ class ClusterCache:
             metrics=metrics,
             clock=clock,
         )
-        self.namespace_reflector.subscribe(self._namespace_changed)
         self.class_reflector.subscribe(self._class_changed)
 
     # --- the port ClusterNames -------------------------------------------------------------------
@@ -352,23 +352,17 @@ class ClusterCache:
 
     # --- how it is filled ------------------------------------------------------------------------
 
-    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        either = new or old
-        if either is not None:
-            self._namespace_lookups.forget(either.key)
-
     def _class_changed(self, old: StoredClass | None, new: StoredClass | None) -> None:
-        if new is not None:
-            name = new.meta.name
-            if old is None or old.selectors != new.selectors:
-                self._classes[name] = ClassDrivers.of(new)
-                self._selectors[name] = new.selectors
-            self._class_lookups.forget(name)
-        elif old is not None:
-            name = old.meta.name
+        either = new or old
+        assert either is not None
+        name = either.meta.name
+        self._class_lookups.forget(name)
+        if new is None:
             self._classes.pop(name, None)
             self._selectors.pop(name, None)
-            self._class_lookups.forget(name)
+        elif old is None or old.selectors != new.selectors:
+            self._classes[name] = ClassDrivers.of(new)
+            self._selectors[name] = new.selectors
 
     async def _get_namespace(self, name: str) -> NamespaceFacts:
         return (await self._get(NAMESPACES, name, Namespace, METADATA)).facts(None)
