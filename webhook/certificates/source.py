@@ -73,16 +73,21 @@ _SIGNING_KEYS: Final = (RSAPrivateKey, EllipticCurvePrivateKey, Ed25519PrivateKe
 class CertificateSource(ABC):
     """Something that has a certificate to serve and keeps it fresh."""
 
-    _settings: FileSettings | SelfManagedSettings
     _renewed: ClassVar[str]
     """The word for what a certificate near its end was not."""
     _no_fault: ClassVar[str]
     """Why it was not, if there is no fault."""
 
     def __init__(
-        self, *, now: Callable[[], datetime], metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: FileSettings | SelfManagedSettings,
+        *,
+        now: Callable[[], datetime],
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
+        self._settings = settings
         self._now = now
         self._metrics = metrics
         self._context: ssl.SSLContext | None = None
@@ -173,19 +178,7 @@ class FileSource(CertificateSource):
     _settings: FileSettings
     _renewed = "replaced"
     _no_fault = "files unchanged"
-
-    def __init__(
-        self,
-        settings: FileSettings,
-        *,
-        now: Callable[[], datetime],
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
-        super().__init__(now=now, metrics=metrics, clock=clock)
-        self._settings = settings
-        self._content: tuple[bytes, bytes] | None = None
+    _content: tuple[bytes, bytes] | None = None
 
     @property
     def remark(self) -> str | None:
@@ -256,8 +249,7 @@ class SelfManagedSource(CertificateSource):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
-        super().__init__(now=now, metrics=metrics, clock=clock)
-        self._settings = settings
+        super().__init__(settings, now=now, metrics=metrics, clock=clock)
         self._secret = secret
         self._bundles = bundles
         self._plan = Plan(settings.leaf_lifetime, settings.settle)
