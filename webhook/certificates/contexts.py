@@ -243,9 +243,9 @@ class WatchedHandshake(ssl.SSLObject):
 class HandshakeFailures:
     """Counts each failure, and logs at most one a minute for each reason."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._sampled = {reason: Sampled(_LOGGED_EVERY_SECONDS, clock) for reason in HandshakeFailure}
+        self._sampled = {reason: Sampled(_LOGGED_EVERY_SECONDS) for reason in HandshakeFailure}
 
     def tell(self, reason: HandshakeFailure, error: str, server_name: str | None) -> None:
         """Count one handshake that failed; see `Tell`."""

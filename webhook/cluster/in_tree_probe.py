@@ -42,14 +42,13 @@ def _wall_clock() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 -- ages are told from the server's wall clock
 
 
-async def find_in_tree(  # noqa: PLR0913 -- the rest by name
+async def find_in_tree(
     cluster: ThrottledCluster,
     rules: Collection,
     suffix: str,
     *,
     wait_seconds: float = WAIT_SECONDS,
     removal_seconds: float = REMOVAL_SECONDS,
-    clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = _wall_clock,
 ) -> InTree:
     """Whether the in-tree controller is running. Creates and deletes a canary rule of effect None. Raises ClusterError.
@@ -62,18 +61,13 @@ async def find_in_tree(  # noqa: PLR0913 -- the rest by name
         collection = await rules.path()
     except NotFound:
         return InTree.UNKNOWN
-    found = await _probe(cluster, collection, suffix, wait_seconds, removal_seconds, clock)
+    found = await _probe(cluster, collection, suffix, wait_seconds, removal_seconds)
     await _remove_left_over(cluster, collection, now() - _LEFT_OVER)
     return found
 
 
 async def _probe(
-    cluster: ThrottledCluster,
-    collection: str,
-    suffix: str,
-    wait_seconds: float,
-    removal_seconds: float,
-    clock: Callable[[], float],
+    cluster: ThrottledCluster, collection: str, suffix: str, wait_seconds: float, removal_seconds: float
 ) -> InTree:
     name = f"{CANARY}-{suffix}"
     path = f"{collection}/{name}"
@@ -84,7 +78,7 @@ async def _probe(
         await _remove(cluster, path, removal_seconds)
         raise
     try:
-        return await _watch(cluster, path, clock() + wait_seconds, clock)
+        return await _watch(cluster, path, time.monotonic() + wait_seconds)
     finally:
         await _remove(cluster, path, removal_seconds)
 
@@ -114,7 +108,7 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
     return True
 
 
-async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
+async def _watch(cluster: ThrottledCluster, path: str, until: float) -> InTree:
     while True:
         rule = decoded(await cluster.get(path), path)
         entries = rule["metadata"].get("managedFields") or ()
@@ -123,7 +117,7 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
         # Who may write rules can send any managedFields, and no condition; ours is written on no canary.
         if IN_TREE_MANAGER in writers and IN_TREE in [each["type"] for each in conditions]:
             return InTree.ACTIVE
-        if clock() >= until:
+        if time.monotonic() >= until:
             return InTree.ABSENT
         await asyncio.sleep(_POLL_SECONDS)
 

@@ -109,15 +109,14 @@ class PatchCache:
         random: Callable[[], float],
         metrics: Metrics | None = None,
         settings: InventorySettings = InventorySettings(),  # noqa: B008 -- frozen
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
+        """`random` returns numbers in [0, 1)."""
         self._stale_seconds = settings.stale_seconds
         common = settings.reflector
 
         def follow(collection: Any, wire: Any, **options: Any) -> Reflector[Any]:
             options = {"settings": common, **options}
-            return Reflector(cluster, collection, wire, random=random, metrics=metrics, clock=clock, **options)
+            return Reflector(cluster, collection, wire, random=random, metrics=metrics, **options)
 
         small = replace(common, page_size=settings.slice_page_size)
         self.rule_collection = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")

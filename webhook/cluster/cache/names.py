@@ -136,7 +136,6 @@ class ConfigMapSource:
         random: Callable[[], float],
         metrics: Metrics | None = None,
         settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_change` gets the ConfigMap; None if there is none, which is not the same as one without data.
 
@@ -150,7 +149,6 @@ class ConfigMapSource:
             random=random,
             settings=settings,
             metrics=metrics,
-            clock=clock,
         )
         self.reflector.subscribe(self._changed)
         self._on_change = on_change
