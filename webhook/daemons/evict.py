@@ -14,7 +14,6 @@ from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.pods import Pod
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.inventory import ClaimsHorizon, InventoryCache
@@ -45,7 +44,6 @@ from webhook.eviction.modes import (
     refusal,
 )
 from webhook.eviction.ports import Ceiling, Dependencies
-from webhook.eviction.profiles import Profile
 from webhook.flowcontrol.rates import Backoff
 from webhook.policy.decide import BUILTIN_JUDGE, PolicyState
 from webhook.policy.limits import protected_among
@@ -250,7 +248,7 @@ class Worker(Leading):
             clock=self._clock,
             metrics=self._eviction_metrics,
             profiles=lambda: self._pods.profiles,
-            profile_of=self._profile_of,
+            profile_of=lambda pod: self._pods.profile_of(pod),  # noqa: PLW0108 -- a new policy replaces it
             random=chance,
             leads=self._leads,
             trusted=self._trusted,
@@ -319,9 +317,6 @@ class Worker(Leading):
     def _protected(self, namespaces: Collection[str]) -> frozenset[str]:
         """Return the namespaces that the policy protects. One that is not known counts as protected."""
         return protected_among(self._policy.impact.protected_namespaces, namespaces, self._namespaces.facts_of)
-
-    def _profile_of(self, pod: Pod) -> Profile:
-        return self._pods.profile_of(pod)
 
     # --- changes ---------------------------------------------------------------------------------
 
