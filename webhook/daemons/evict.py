@@ -26,7 +26,7 @@ from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import InTreeWrites, find_in_tree
 from webhook.cluster.settings import InventorySettings
 from webhook.config.workers import EvictSettings, parse_evict
-from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
+from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit
 from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_stages
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
@@ -269,7 +269,7 @@ class Worker(Leading):
         metrics.audit_interval_seconds.set(interval.total_seconds())
         exempt = self._settings.exempt_namespaces
         sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now, exempt)
-        return periodic_audit(self._acting, sources, metrics, interval.total_seconds())
+        return PeriodicAudit(self._acting, sources, metrics, interval.total_seconds())
 
     def _trusted(self) -> bool:
         """Return whether the caches are up to date, and this process still leads."""

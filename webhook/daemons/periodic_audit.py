@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -37,19 +37,6 @@ _SHARE: Final = 0.2
 _NAMED_MOST: Final = 20
 
 
-def periodic_audit(
-    cluster: Cluster,
-    sources: AuditSources,
-    metrics: AuditMetrics,
-    seconds: float,
-) -> PeriodicAudit:
-    """Return the audit of one cluster, in the versions that it serves."""
-    collections = {
-        resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
-    }
-    return PeriodicAudit(cluster, collections, sources, metrics, seconds)
-
-
 class AuditSources(NamedTuple):
     """What a pass needs, besides what it reads from the cluster."""
 
@@ -62,33 +49,22 @@ class AuditSources(NamedTuple):
     """Namespaces whose objects the webhook is not asked about."""
 
 
-class _Names:
+class _Names(NamedTuple):
     """Namespaces from the worker's cache, and the device classes that existed when the pass began."""
 
-    def __init__(
-        self, namespace: Callable[[str], NamespaceFacts | None], drivers: Mapping[str, frozenset[str] | None]
-    ) -> None:
-        self.namespace = namespace
-        self._drivers = drivers
-
-    def drivers(self, device_class: str) -> frozenset[str] | None:
-        return self._drivers.get(device_class)
+    namespace: Callable[[str], NamespaceFacts | None]
+    drivers: Callable[[str], frozenset[str] | None]
 
 
 class PeriodicAudit:
     """A pass over templates and claims at each interval, and when the policy has changed."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        collections: Mapping[str, Collection],
-        sources: AuditSources,
-        metrics: AuditMetrics,
-        seconds: float,
-    ) -> None:
-        """Read `collections` by resource: deviceclasses, resourceclaimtemplates, resourceclaims."""
+    def __init__(self, cluster: Cluster, sources: AuditSources, metrics: AuditMetrics, seconds: float) -> None:
         self._cluster = cluster
-        self._collections = collections
+        self._collections: dict[str, Collection] = {
+            resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource)
+            for resource in ("deviceclasses", *_KINDS)
+        }
         self._sources = sources
         self._metrics = metrics
         self._seconds = seconds
@@ -116,7 +92,7 @@ class PeriodicAudit:
     async def look(self) -> None:
         """Make one pass. Raises ClusterError."""
         policies = self._sources.policies.state
-        names = _Names(self._sources.namespace, await self._drivers())
+        names = _Names(self._sources.namespace, (await self._drivers()).get)
         context = AdmissionContext(
             now=self._sources.now(), judge=policies.active, candidate=policies.candidate, names=names
         )

@@ -14,7 +14,7 @@ from tests.unit.daemons.test_periodic_audit import GROUP, judge
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.rest import Cluster
 from webhook.config.workers import parse_evict
-from webhook.daemons.periodic_audit import AuditSources, periodic_audit
+from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit
 from webhook.policy.decide import PolicyStore
 from webhook.policy.match import NamespaceFacts
 from webhook.telemetry.workers import AuditMetrics
@@ -43,7 +43,7 @@ def test_claims_of_exempt_namespaces_are_no_findings(tmp_path: Path) -> None:
 
     async def look() -> None:
         async with Cluster(KubeConfig(str(tmp_path / "kubeconfig"))) as cluster:
-            await periodic_audit(cluster, sources, AuditMetrics(registry), 600.0).look()
+            await PeriodicAudit(cluster, sources, AuditMetrics(registry), 600.0).look()
 
     with serving(tables, tmp_path):
         asyncio.run(look())

@@ -16,7 +16,7 @@ from webhook.api.field import Path
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import Cluster
-from webhook.daemons.periodic_audit import AuditSources, periodic_audit
+from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit
 from webhook.policy.decide import Judge, PolicyStore
 from webhook.policy.document import load
 from webhook.policy.match import NamespaceFacts
@@ -25,8 +25,6 @@ from webhook.telemetry.workers import AuditMetrics
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path as FilePath
-
-    from webhook.daemons.periodic_audit import PeriodicAudit
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 GROUP = "/apis/resource.k8s.io/v1beta2"
@@ -66,7 +64,7 @@ class Pass:
 
     def of(self, cluster: Cluster) -> PeriodicAudit:
         sources = AuditSources(self.policies, lambda name: NamespaceFacts(name, {}), lambda: NOW)
-        return periodic_audit(cluster, sources, self.metrics, 600.0)
+        return PeriodicAudit(cluster, sources, self.metrics, 600.0)
 
     def look(self) -> None:
         async def looked() -> None:

@@ -251,7 +251,9 @@ class Audit(Subject):
         collections: Any = dict.fromkeys(("deviceclasses", "resourceclaimtemplates", "resourceclaims"), self)
         sources = AuditSources(self.store, lambda _: None, lambda: NOW)
         metrics = AuditMetrics(CollectorRegistry())
-        self.run = PeriodicAudit(cast("Cluster", self), collections, sources, metrics, 600.0).run
+        audit = PeriodicAudit(cast("Cluster", self), sources, metrics, 600.0)
+        audit._collections = collections
+        self.run = audit.run
 
     async def path(self) -> str:
         await self.ask("path")
