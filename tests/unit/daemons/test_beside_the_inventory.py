@@ -40,7 +40,7 @@ def test_no_pod_is_evicted_while_a_watch_is_broken(tmp_path: Path, check: str, r
     worker, beside = synced(tmp_path)
     assert worker._trusted()
     assert dict(worker._checks.problems())[check] is None
-    beside[resource]._mark_lost(0.0)
+    beside[resource]._gap.begin(0.0)
     assert not worker._trusted()
     assert (dict(worker._checks.problems())[check] or "").startswith(f"{resource} not watched for ")
 

@@ -140,7 +140,7 @@ class Reflector(Generic[V]):
         """Whether the version of the last watch was too old."""
         self._unserved_at: float | None = None
         self._fault = LastingFault(clock)
-        self._alive_at: float | None = None
+        self._alive_at = -math.inf
         self._gap = WatchGap(clock, settings.catch_up_seconds)
         self.items = self._store.items
         """By `namespace/name` or name; it changes while the reader awaits."""
@@ -174,7 +174,7 @@ class Reflector(Generic[V]):
 
         Infinite before the first.
         """
-        return math.inf if self._alive_at is None else self._clock() - self._alive_at
+        return self._clock() - self._alive_at
 
     @property
     def lost_seconds(self) -> float:
@@ -228,7 +228,7 @@ class Reflector(Generic[V]):
                     await self._list()
                 await self._watch()
             except Silent as error:
-                self._mark_lost(self._alive_at)  # events may have been missed since the last one
+                self._gap.begin(self._alive_at)  # events may have been missed since the last one
                 self._backoff.reset()
                 self._resumable = self._expired = False
                 log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
@@ -361,11 +361,6 @@ class Reflector(Generic[V]):
     def _mark_alive(self) -> None:
         self._alive_at = self._clock()
 
-    def _mark_lost(self, at: float | None) -> None:
-        """Notes since when changes may have been missed; an earlier time is kept."""
-        if at is not None:
-            self._gap.begin(at)
-
     def _set_synced(self, items: int) -> None:
         if not self.synced.is_set():
             log.info("synced", extra={"resource": self.resource, "items": items})
@@ -375,7 +370,7 @@ class Reflector(Generic[V]):
         """Logs the error when it is new and every five minutes, and waits before the next attempt."""
         expired = isinstance(error, Gone)
         if expired:
-            self._mark_lost(-math.inf)  # something was missed for certain
+            self._gap.begin(-math.inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and not self.unread and self._optional
         # Objects of a server that did serve them are in doubt until it does again, so that is looked for often.
         backoff = self._absence if absent and not self.items else self._backoff

@@ -70,7 +70,7 @@ async def test_no_pod_is_evicted_while_holds_of_namespaces_are_not_known(tmp_pat
     for reflector in (*worker._cache._reflectors, worker._namespaces.reflector):
         reflector.synced.set()
     assert worker._trusted()
-    worker._namespaces.reflector._mark_lost(0.0)
+    worker._namespaces.reflector._gap.begin(0.0)
     assert not worker._trusted()
 
 
