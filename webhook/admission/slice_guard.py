@@ -53,8 +53,9 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
         known |= evicting([each for each in beside if each.node_name == new.node_name])
     fresh = [
         (device, taint)
-        for device, taint in _fresh(new, known)
-        if not context.recently_had(new.driver, new.pool, (device, taint.key, taint.value))
+        for device, taint in _evicting(new)
+        if (identity := (device, taint.key, taint.value)) not in known
+        and not context.recently_had(new.driver, new.pool, identity)
     ]
     if not fresh:
         return SILENT
@@ -83,29 +84,20 @@ def _measured(
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
 
 
-def _fresh(value: ResourceSlice, known: set[TaintId]) -> Iterator[tuple[str, DeviceTaint]]:
-    """Yield the NoExecute taints that the pool does not have yet, by device."""
-    for device, taint in _all(value):
-        if taint.effect == NO_EXECUTE and (device, taint.key, taint.value) not in known:
-            yield device, taint
-
-
 def evicting(slices: Iterable[ResourceSlice]) -> set[TaintId]:
     """Return NoExecute taints of a pool's slices, of any generation: drivers put the old ones on new slices."""
-    return {
-        (device, taint.key, taint.value)
-        for value in slices
-        for device, taint in _all(value)
-        if taint.effect == NO_EXECUTE
-    }
+    return {(device, taint.key, taint.value) for value in slices for device, taint in _evicting(value)}
 
 
-def _all(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
+def _evicting(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
+    """Yield the NoExecute taints of a slice, by device."""
     for device in value.devices:
         for taint in device.taints:
-            yield device.name, taint
+            if taint.effect == NO_EXECUTE:
+                yield device.name, taint
     for entry in value.slice_taints:
-        yield entry.device, entry.taint
+        if entry.taint.effect == NO_EXECUTE:
+            yield entry.device, entry.taint
 
 
 # --- what /mutate puts into a slice for patches ---------------------------------------------------
