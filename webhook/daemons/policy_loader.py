@@ -26,7 +26,6 @@ from webhook.policy.model import DEFAULT_RULE, Policy
 from webhook.telemetry.reviews import PolicyMetrics
 
 Read = Callable[[str, Path], Loaded]
-RecordEvent = Callable[[str, str], None]
 
 
 log = logging.getLogger(__name__)
@@ -38,10 +37,6 @@ _COMPLAINT_SECONDS: Final = 60.0
 _FILE_POLL_SECONDS: Final = 0.5
 """How often a policy file is read: a change is in use within a second."""
 _DATA: Final = Path.root().child("data")
-
-
-def no_event(_reason: str, _note: str) -> None:
-    """Drop an Event: there is no object that it could be about."""
 
 
 class _Result(NamedTuple):
@@ -79,17 +74,12 @@ class PolicyLoader:
         policies: PolicyStore,
         metrics: PolicyMetrics,
         read: Read,
-        record: RecordEvent = no_event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`record` gets the reason and note of an Event if a document cannot be used or an exception expires soon.
-
-        `clock` returns seconds that only go forward.
-        """
+        """`clock` returns seconds that only go forward."""
         self._policies = policies
         self._metrics = metrics
         self._read = read
-        self._record = record
         self._offered: _Offer | None = None
         self._loop = Loop(self._look)
         self._fault = LastingFault(clock)
@@ -98,6 +88,8 @@ class PolicyLoader:
         self._reminded: set[tuple[str, datetime]] = set()
         self.why_unread: Callable[[], str] = lambda: ""
         """Returns why no document was offered yet, if that is known, else an empty text."""
+        self.record: Callable[[str, str, str], None] = lambda _reason, _action, _note: None
+        """Gets reason, action and note of an Event if a document cannot be used or an exception expires soon."""
         self.loaded = asyncio.Event()
         """Set once the first offer was read, whether it could be used or not."""
 
@@ -126,9 +118,8 @@ class PolicyLoader:
                 until = format_time(exception.expires_at)
                 fields = {"exception": exception.name, "expiresAt": until, "owner": exception.owner}
                 log.warning("policy exception expires soon", extra=fields)
-                self._record(
-                    "ExceptionEndsSoon", f"exception {exception.name} expires at {until}; owner: {exception.owner}"
-                )
+                note = f"exception {exception.name} expires at {until}; owner: {exception.owner}"
+                self.record("ExceptionEndsSoon", "RemindOfException", note)
 
     def unreadable(self, why: str) -> None:
         """Report a policy file that cannot be read; the current policy stays in use."""
@@ -211,7 +202,7 @@ class PolicyLoader:
                     extra={"policyHash": builtin, "lastPolicyHash": lost},
                 )
                 note = f"policy {lost} was deleted: the built-in one is in use, which allows every toleration"
-                self._record("PolicyDeleted", note)
+                self.record("PolicyDeleted", "LoadPolicy", note)
             self._policies.use(BUILTIN_JUDGE)
         elif result.judge is None:
             self._metrics.load_success = False
@@ -219,7 +210,8 @@ class PolicyLoader:
             errors = list(result.errors[:_LOGGED_ERRORS])
             self._complaint = "policy not loaded; the current policy stays in use", {"errors": errors}
             self.complain()
-            self._record("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
+            note = f"policy not loaded, {kept} stays in use: {'; '.join(errors)}"
+            self.record("PolicyNotLoaded", "LoadPolicy", note)
             self._policies.reject(result.errors[0] if result.errors else "unusable")
         else:
             self._metrics.load_success = True
@@ -234,7 +226,7 @@ class PolicyLoader:
             self._metrics.candidate_load_success = False
             errors = list(result.errors[:_LOGGED_ERRORS])
             log.error("candidate policy not loaded", extra={"errors": errors})
-            self._record("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
+            self.record("PolicyNotLoaded", "LoadPolicy", f"candidate policy not loaded: {'; '.join(errors)}")
         else:
             self._metrics.candidate_load_success = True
             log.info("candidate policy loaded", extra=_about(result))

@@ -49,11 +49,6 @@ from webhook.validation.kinds import KINDS
 
 log = logging.getLogger(__name__)
 _REGISTRATION_SECONDS: Final = 30.0
-_EVENT_ACTIONS: Final = {
-    "PolicyNotLoaded": "LoadPolicy",
-    "PolicyDeleted": "LoadPolicy",
-    "ExceptionEndsSoon": "RemindOfException",
-}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -185,19 +180,14 @@ class Webhook(Process):
 
     def _review_state_stages(self) -> list[Stage]:
         """Return the stages that fill the review state, and add their checks. The cluster must be open by then."""
-        cluster, config_map, events = self._cluster, self._settings.policy_config_map, None
+        cluster, config_map = self._cluster, self._settings.policy_config_map
         stages = [] if cluster is None else self._cluster_stages(cluster)
+        loader = self._policy_loader = PolicyLoader(self._state.policies, self._metrics.policy, read_policy)
         if cluster is not None and config_map is not None:
             writer = EventWriter(cluster, instance=os.environ.get("HOSTNAME", ""), now=self._clock.now)
-            about = ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name)
-            events = EventRecorder(writer, about)
+            events = EventRecorder(writer, ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name))
+            loader.record = events.warn
             stages.append(Stage(name="events", work=events.run))
-
-        def record(reason: str, note: str) -> None:
-            if events is not None:
-                events.warn(reason, _EVENT_ACTIONS[reason], note)
-
-        loader = self._policy_loader = PolicyLoader(self._state.policies, self._metrics.policy, read_policy, record)
         self._checks.add("policy", lambda: loader.problem)
         return [
             *stages,

@@ -65,13 +65,8 @@ class Kept:
         self.metrics = PolicyMetrics()
         self.told: list[tuple[str, str]] = []
         self.seconds = 0.0
-        self.loader = PolicyLoader(
-            self.policies,
-            self.metrics,
-            read,
-            lambda reason, note: self.told.append((reason, note)),
-            clock=lambda: self.seconds,
-        )
+        self.loader = PolicyLoader(self.policies, self.metrics, read, clock=lambda: self.seconds)
+        self.loader.record = lambda reason, _action, note: self.told.append((reason, note))
 
     def after(self, *offers: str | dict[str, str] | BinaryData | None) -> Kept:
         """Offers one after the other, each taken before the next comes; a text is that of the policy."""

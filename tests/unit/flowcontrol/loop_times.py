@@ -278,15 +278,13 @@ class Loader(Subject):
         policies = PolicyStore()
         policies.subscribe(lambda _, new: self.note(f"failure {bool(new.failure)}"))
         clock = asyncio.get_running_loop().time
-        self.loader = PolicyLoader(policies, PolicyMetrics(), self._read, self._record, clock)
+        self.loader = PolicyLoader(policies, PolicyMetrics(), self._read, clock)
+        self.loader.record = lambda reason, _action, _note: self.note(f"event {reason}")
         self.run = self.loader.run
 
     def _read(self, text: str, path: Path) -> Loaded:
         self.looked("read")
         return read_policy(text, path)
-
-    def _record(self, reason: str, _note: str) -> None:
-        self.note(f"event {reason}")
 
     def wake(self) -> None:
         if not self.allowed:
