@@ -377,9 +377,7 @@ class _Guarding:
         if hit is not None:
             fault = fault or text.overstated(hit)
             if fault and text.confirmable:
-                fault = (
-                    f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
-                )
+                fault = f"{fault}; leave the annotation out, or {self._to_confirm(hit)}"
         elif self._why_unknown and fault is None:
             fault = f"cannot be compared with the impact: {self._why_unknown}; try again in a while"
         if fault:
