@@ -242,11 +242,8 @@ class Reviews:
             ruled = policy_part(request, context)
             return ALLOWED
 
-        def work() -> Outcome:
-            return self._decide(route._replace(decide=rule), request, budget, self._state.names, on_loop=False)
-
         if route.decide is validate:
-            outcome = await self._lane.run(work, body, budget.seconds_left)
+            outcome = await self._decide_apart(self._lane, route._replace(decide=rule), body, request, budget)
             if outcome.decision is None:
                 return outcome
             route = route._replace(decide=partial(validate, ruled=ruled))
