@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, KEY, decoded, make_rule, make_taint
 from tests.tables import table
-from tests.unit.admission.guarding import OTHER, UNREADABLE, allowing, over, refusals, text_in
-from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
+from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
+from tests.unit.admission.patch_guarding import (
+    CREATED_TEXT,
+    FIRST,
+    SlowMemo,
+    ask_patch,
+    cel,
+    evicting,
+    known,
+    patching,
+    racks,
+)
 from webhook.api.rules import EVICTED_PODS, PATCH_LABEL
 from webhook.inventory.impact import Impact
 from webhook.inventory.targets import DeviceNames
-from webhook.policy.model import ImpactLimits, ImpactSettings, TaintMatch
+from webhook.policy.model import ImpactLimits, ImpactSettings, PolicyMode, TaintMatch
 
 FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"
 
@@ -161,3 +172,37 @@ def test_patch_counts_with_what_began_a_moment_ago() -> None:
     closed = (DeviceNames(DRIVER, "node-0"),)
     crowded = ask_patch(patching(chosen, make_taint()), impact=allowing(devices=3), closed=closed)
     assert over(crowded) == ["window:devices"]
+
+
+# --- while the impact is not known ----------------------------------------------------------------
+
+
+CLASS: Final[dict[str, tuple[str, ...]]] = {"gpu": ("true",)}
+FILTER: Final = {"deviceClassName": "gpu"}
+NOT_FOLLOWED: Final = "this webhook does not follow patches"
+
+
+def text() -> str:
+    asked = ask_patch(patching(FILTER), patches=known(classes=CLASS), impact=allowing(pods=3))
+    found = re.search(r'"(v1 [^"]+)"', str(asked.errors[0]))
+    assert found is not None
+    return found.group(1)
+
+
+@table(
+    "effect, options, why",
+    {
+        "no such class": ("NoExecute", {}, "gpu"),
+        "too slow": ("NoExecute", {"patches": known(classes=CLASS, memo=SlowMemo())}, "longer than a review"),
+        "not followed": ("NoExecute", {"patches": known(unknown=NOT_FOLLOWED)}, NOT_FOLLOWED),
+        "no cluster": ("NoExecute", {"cluster": UNKNOWN}, "claims were not read yet"),
+        "does not act": ("None", {}, "gpu"),
+        "mode off": ("NoExecute", {"mode": PolicyMode.OFF}, "gpu"),
+    },
+)
+def test_refused_text_says_why_the_impact_is_not_known(effect: str, options: dict[str, Any], why: str) -> None:
+    decision = ask_patch(
+        patching(FILTER, evicting(effect=effect), text=text()), **{"impact": allowing(pods=3), **options}
+    )
+    (said,) = re.findall("cannot be compared with the impact: (.*); try again in a while", str(decision.errors[-1]))
+    assert why in said

@@ -18,7 +18,7 @@ from tests.unit.inventory.values import inventory_of, rule
 from tests.unit.patches.patched import slice_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import Budget, OutOfTime
-from webhook.api.claims import demand_in
+from webhook.api.claims import AllocationResult, Demand, ResourceClaim, Wish, demand_in
 from webhook.api.rules import SCOPE, DeviceSelector
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
@@ -280,3 +280,32 @@ def test_rest_of_the_hardware_is_closed_with_the_device_that_a_rule_names() -> N
     answer = partial(sent, cluster=cluster, patch_account="system:serviceaccount:a:b")
     assert over(answer(alone)) == []
     assert over(answer(whole)) == OVER
+
+
+# --- pods that need another claim -----------------------------------------------------------------
+
+
+ANY: Final = known(classes={"any": ("true",)})
+
+
+def racks_with_a_nic(user: str) -> Inventory:
+    """Four nodes of two devices; a pod of each has one, and that of node-0 has another claim, unless `user` has."""
+    cluster = racks()
+    first, *others = [asking_for(each, "any") for each in cluster.claims.values()]
+    results = (AllocationResult("r", "nic.example.com", "node-0", "nic-0"),)
+    users = [structs.replace(each, uid=user or each.uid) for each in first.reserved_for]
+    meta = structs.replace(first.meta, name="nic", uid="nic")
+    nic = structs.replace(asking_for(first, "nic"), meta=meta, allocation=results, reserved_for=tuple(users))
+    return inventory_of(*cluster.slices.values(), first, nic, *others)
+
+
+def asking_for(claim: ResourceClaim, device_class: str) -> ResourceClaim:
+    return structs.replace(claim, demand=Demand(((Wish("r", device_class),),)), controller_uid="its pod")
+
+
+@pytest.mark.parametrize(("user", "pending"), [("", 1), ("another", 0)], ids=["of the pod", "of another pod"])
+def test_pod_whose_other_claim_finds_no_device_finds_none(user: str, pending: int) -> None:
+    given: Any = {"impact": allowing(pending_pods=0), "patches": ANY, "cluster": racks_with_a_nic(user)}
+    decision = ask(tainting(node(0)), **given)
+    assert figures(decision)["pendingPods"] == pending
+    assert over(decision) == ["limit:pendingPods"] * pending

@@ -1,4 +1,4 @@
-"""Where the guard answers a rule in one way, and a patch that says the same in another."""
+"""Rules and patches that say the same: where the guard differs, two steps, and what rules on taints judge."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from tests.builders import KEY, NOW, make_taint
-from tests.unit.admission.guarding import UNKNOWN, allowing, ask, node, tainting, text_in, told
-from tests.unit.admission.patch_guarding import SlowMemo, ask_patch, cel, evicting, known, patching
-from tests.unit.admission.softened import softening
+from tests.builders import DRIVER, KEY, NOW, NOW_TEXT, make_patch, make_taint
+from tests.tables import table
+from tests.unit.admission.guarding import NOWHERE, UNKNOWN, allowing, ask, node, refusals, tainting, text_in, told
+from tests.unit.admission.patch_guarding import SlowMemo, ask_patch, cel, evicting, known, patching, send_patch
+from tests.unit.admission.softened import send, softening
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, NOT_BEFORE, SOFTENED_FROM
-from webhook.policy.model import Action, ImpactLimits, ImpactSettings, NamespaceMatch, PolicyMode
+from webhook.api.rules import EXPIRES_AT, NOT_BEFORE, OWNER, SCOPE, SOFTENED_FROM, TICKET
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Match, NamespaceMatch, PolicyMode, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,3 +124,166 @@ def test_equal_reasons_of_several_taints_are_told_once() -> None:
     decision = ask_patch(patching("default", *old))
     assert decision.annotations["impact"].endswith(" over=backdated")
     assert said(decision).count("is past, so tolerationSeconds may be over") == 1
+
+
+# --- two steps ------------------------------------------------------------------------------------
+
+
+SETTINGS: Final = ImpactSettings(limits=(ImpactLimits(pods=100, namespaces=100),), two_step=True)
+HARDWARE: Final = {SCOPE: "hardware"}
+NOT_YET: Final = (
+    "must not evict yet: its devices, its key or its value were others before, or fewer; "
+    'store it like this with effect "None", look at its status, and change only the effect then'
+)
+STILL: Final = make_taint(effect="None")
+
+
+@table(
+    "old, new",
+    {
+        "selector": (tainting(NOWHERE, "None"), tainting()),
+        "a wider selector": (tainting(node(0), "NoSchedule"), tainting()),
+        "with /evict": (tainting(NOWHERE, "NoSchedule"), tainting(effect="NoSchedule", evict=True)),
+        "a selector for the first time": (tainting(None, "None"), tainting()),
+        "an unknown field": (tainting(effect="None"), tainting({"driver": DRIVER, "all": True})),
+        "key": (tainting(effect="None", key="a.example.com/x"), tainting()),
+        "value": (tainting(effect="None", value="planned"), tainting(value="now")),
+        "the rest of the hardware": (tainting(effect="None"), tainting(annotations=HARDWARE)),
+        "a wider selector, while it evicts": (tainting(node(0)), tainting()),
+        "value, while it evicts": (tainting(value="planned"), tainting(value="now")),
+        "the rest of the hardware, while it evicts": (tainting(), tainting(annotations=HARDWARE)),
+    },
+)
+def test_rule_that_evicts_must_have_existed_with_its_selector_and_taint(old: Any, new: Any) -> None:
+    assert refusals(ask(new, old, impact=SETTINGS))[0] == NOT_YET
+    assert NOT_YET not in refusals(ask(new, old, impact=ImpactSettings(limits=SETTINGS.limits)))
+
+
+@table(
+    "old, new",
+    {
+        "the effect alone": (tainting(effect="None"), tainting()),
+        "/evict alone": (tainting(effect="NoSchedule"), tainting(effect="NoSchedule", evict=True)),
+        "fewer devices": (tainting(effect="None"), tainting(node(0))),
+        "fewer devices, while it evicts": (tainting(), tainting(node(0))),
+        "another selector that evicts no pod": (tainting(NOWHERE, "None"), tainting(effect="NoSchedule")),
+        "hardware as before": (tainting(effect="None", annotations=HARDWARE), tainting(annotations=HARDWARE)),
+    },
+)
+def test_second_step_passes(old: Any, new: Any) -> None:
+    assert ask(new, old, impact=SETTINGS).allowed
+
+
+def test_rule_is_not_created_evicting() -> None:
+    text = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
+    for evicting_rule in (tainting(), tainting(generate_name="g"), tainting(effect="NoSchedule", evict=True)):
+        assert refusals(ask(evicting_rule, impact=SETTINGS)) == [text]
+        assert ask(evicting_rule).allowed
+    for quiet_rule in (tainting(effect="None"), tainting(effect="NoSchedule")):
+        assert ask(quiet_rule, impact=SETTINGS).allowed
+
+
+def test_rule_that_swaps_its_selector_is_not_softened() -> None:
+    """What is refused is not stored in a milder form."""
+    settings = softening(two_step=True)
+    sent = send(tainting(), tainting(NOWHERE, "None"), impact=settings)
+    assert (sent.softened, NOT_YET in refusals(sent.judged)) == (False, True)
+
+
+@table(
+    "old, new",
+    {
+        "filter": (patching(NOWHERE, STILL), patching()),
+        "a wider filter": (patching({"driver": DRIVER, "pool": "node-0"}, STILL), patching()),
+        "its first taint": (make_patch(filter_={"driver": DRIVER}, meta={"name": "firmware"}), patching()),
+        "CEL": (patching(cel("false"), STILL), patching(cel("true"))),
+        "value": (patching("default", STILL), patching("default", evicting(value="now"))),
+        "one more": (patching("default", STILL), patching("default", evicting(), evicting(key="k.example.com/k"))),
+        "while it evicts": (patching(), patching("default", evicting(), evicting(key="k.example.com/k"))),
+        "softened keys": (patching(NOWHERE, make_taint()), patching("default", make_taint(), softened=KEY)),
+    },
+)
+def test_patch_that_evicts_must_have_existed_with_its_filter_and_taints(old: Any, new: Any) -> None:
+    assert refusals(ask_patch(new, old, impact=SETTINGS)) == [NOT_YET]
+    softened = send_patch(new, old, impact=softening(two_step=True), user="operator", patches=known([old]))[1]
+    assert NOT_YET in refusals(softened)
+
+
+@table(
+    "old, new",
+    {
+        "the effect alone": (patching("default", STILL), patching()),
+        "fewer devices": (patching(None, STILL), patching()),
+        "closing": (patching("default", STILL), patching("default", evicting(), make_taint(key="k.example.com/k"))),
+        "softened": (patching("default", make_taint()), patching("default", make_taint(), softened=KEY)),
+        "first step": (
+            make_patch(filter_={"driver": DRIVER}, meta={"name": "firmware"}),
+            patching("default", STILL),
+        ),
+    },
+)
+def test_second_step_of_a_patch_passes(old: Any, new: Any) -> None:
+    assert ask_patch(new, old, impact=SETTINGS).allowed
+
+
+# --- taint rules on patches -----------------------------------------------------------------------
+
+
+IN_THREE_DAYS: Final = format_time(NOW + timedelta(days=3))
+EARLIER: Final = format_time(NOW - timedelta(seconds=50))
+YESTERDAY: Final = format_time(NOW - timedelta(days=1))
+
+
+def taint(**fields: Any) -> Any:
+    """A taint; without a time unless one is given."""
+    given = evicting(**fields)
+    return given if "time_added" in fields else {name: each for name, each in given.items() if name != "timeAdded"}
+
+
+def is_judged(new: Any, old: Any) -> bool:
+    rule = Rule("no", Action.DENY, Match())
+    return rule.name in [each.rule for each in ask_patch(new, old, taint_rules=(rule,)).findings]
+
+
+@table(
+    "new, old, judged",
+    {
+        "nothing": (taint(time_added=EARLIER), taint(time_added=EARLIER), False),
+        "an earlier time": (taint(time_added=NOW_TEXT), taint(time_added=IN_THREE_DAYS), True),
+        "a later time": (taint(time_added=IN_THREE_DAYS), taint(time_added=NOW_TEXT), True),
+        "a higher rate": (taint(evictionsPerSecond=1000), taint(evictionsPerSecond=1), True),
+        "a rate": (taint(evictionsPerSecond=1000), taint(), True),
+        "other data": (taint(data={"a": [1]}), taint(data={"a": [2]}), True),
+        "the same data": (taint(data={"a": [1]}), taint(data={"a": [1]}), False),
+        "the time that /mutate adds": (taint(time_added=NOW_TEXT), taint(), False),
+        "a past time for none": (taint(time_added=YESTERDAY), taint(), True),
+        "no time": (taint(), taint(), False),
+    },
+)
+def test_update_is_judged_by_what_it_changes_of_a_taint(new: Any, old: Any, *, judged: bool) -> None:
+    assert is_judged(patching("default", new), patching("default", old)) is judged
+
+
+@table(
+    "new, old, judged",
+    {
+        "one that goes": ({}, {TICKET: "OPS-1"}, True),
+        "one that comes": ({EXPIRES_AT: IN_THREE_DAYS}, {}, True),
+        "another value": ({OWNER: "b"}, {OWNER: "a"}, True),
+        "the same": ({TICKET: "OPS-1"}, {TICKET: "OPS-1"}, False),
+        "one of others": ({"example.com/a": "1"}, {}, False),
+    },
+)
+def test_update_is_judged_if_it_changes_an_annotation_of_ours(
+    new: dict[str, str], old: dict[str, str], *, judged: bool
+) -> None:
+    """As for a rule: `when` sees them."""
+    one, other = (patching("default", taint()) for _ in range(2))
+    one["metadata"]["annotations"], other["metadata"]["annotations"] = new, old
+    assert is_judged(one, other) is judged
+
+
+def test_softened_taint_that_stays_so_is_not_judged_again() -> None:
+    new, old = (patching("default", taint(effect="NoSchedule"), softened=KEY, priority=each) for each in (1, 2))
+    assert not is_judged(new, old)
+    assert is_judged(old, new)

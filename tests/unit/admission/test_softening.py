@@ -10,7 +10,7 @@ import pytest
 from tests.builders import NOW, decoded
 from tests.tables import table
 from tests.unit.admission.guarding import UNKNOWN, ask, fleet, node, refusals, tainting, text_in
-from tests.unit.admission.softened import MARKS, OPERATOR, send, softening, stored_softened
+from tests.unit.admission.softened import ACCOUNT, MARKS, OPERATOR, send, softening, stored_softened
 from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM
@@ -502,3 +502,20 @@ def test_managers_of_a_rule_that_is_judged_again_are_left_to_the_server() -> Non
     stored = managed(stored_softened(node(0)), entry("operator", 1))
     sent = send(managed(tainting(), entry("operator", 9)), stored)
     assert (sent.softened, sent.stored["metadata"]["managedFields"]) == (True, [entry("operator", 9)])
+
+
+# --- never confirmed ------------------------------------------------------------------------------
+
+
+@table(
+    "confirmable, until",
+    {
+        "confirmable": (True, " before devicetaint.io/confirm-impact confirms it"),
+        "not confirmable": (False, ", as no one may confirm it (confirmable: false)"),
+    },
+)
+def test_a_softened_rule_is_told_what_its_eviction_waits_for(until: str, *, confirmable: bool) -> None:
+    entry = ImpactLimits(ACCOUNT, pods=3, soften=Softening.OVER, confirmable=confirmable)
+    sent = send(tainting(), impact=ImpactSettings(limits=(entry, ImpactLimits(pods=3))))
+    assert sent.softened
+    assert f"the limit is 3 pods: no pod is evicted{until}" in [each.error.detail for each in sent.judged.findings]

@@ -1,18 +1,20 @@
-"""Rules of the patch controller for the other devices of the hardware that another rule is about."""
+"""Rules of the patch controller for the rest of the hardware that another rule is about, and marks of its rules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from copy import deepcopy
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from msgspec import structs
 
-from tests.builders import DRIVER, NOW, make_rule, make_taint
+from tests.builders import DRIVER, NOW, NOW_TEXT, decoded, make_rule, make_taint
 from tests.tables import table
 from tests.unit.admission.guarding import allowing, ask, over, tainting, told
-from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
-from tests.unit.admission.softened import MARKS, send, softening
-from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
+from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting, known
+from tests.unit.admission.softened import MARKS, OPERATOR, send, softening
+from tests.unit.admission.test_written_rules import ACCOUNT, UID, faults, genuine, owner, stored_patch
 from tests.unit.inventory.values import claim, inventory_of, on
 from tests.unit.patches.patched import slice_of
 from webhook.api.decode import Reader
@@ -20,13 +22,18 @@ from webhook.api.meta import format_time
 from webhook.api.rules import (
     CONFIRM_IMPACT,
     EVICT,
+    EVICTIONS_PER_SECOND,
+    HARDWARE,
     HARDWARE_LABEL,
     NOT_BEFORE,
+    PATCH_LABEL,
     SCOPE,
+    SOFTENED_FROM,
     DeviceSelector,
     DeviceTaintRule,
     decode_rule,
 )
+from webhook.inventory.rule_delta import begins_to_evict
 from webhook.inventory.targets import DeviceNames, rule_name
 from webhook.policy.model import InTreeEvictor
 
@@ -220,3 +227,156 @@ def test_siblings_without_rules_count_when_the_rule_is_narrowed(written: tuple[s
     soft["metadata"]["annotations"] |= MARKS
     again = send(new, soft, cluster=cluster, patch_account=ACCOUNT, impact=softening(pods=9))
     assert (again.softened, again.remark.rpartition("; ")[2]) == (True, "as before")
+
+
+# --- owners that our worker evicts for ------------------------------------------------------------
+
+
+SCOPED: Final = {SCOPE: "hardware"}
+
+
+@pytest.mark.parametrize("evictor", InTreeEvictor)
+@table(
+    "effect, annotations",
+    {
+        "asked for": ("NoExecute", {EVICT: "true"}),
+        "not asked for": ("NoExecute", {EVICT: "false"}),
+        "softened before": ("NoExecute", MARKS),
+        "softened": ("NoSchedule", MARKS),
+    },
+)
+def test_siblings_carry_no_marks_of_an_owner_that_has_them(
+    effect: str, annotations: dict[str, str], evictor: InTreeEvictor
+) -> None:
+    owned = {"cluster": hardware(annotations={**SCOPED, **annotations}, taint=evicting(effect=effect))}
+    assert faults(sibling(taint=evicting(effect=effect)), **owned, in_tree_evictor=evictor) == []
+
+
+@table(
+    "annotations, mark",
+    {"/evict": ({EVICT: "true"}, EVICT), "the mark of softening": ({EVICT: "false", **MARKS}, SOFTENED_FROM)},
+)
+def test_sibling_with_marks_is_refused_though_its_owner_has_them(annotations: dict[str, str], mark: str) -> None:
+    cluster = hardware(annotations={**SCOPED, **annotations})
+    found = faults(sibling(annotations=annotations), cluster=cluster)
+    fault = f"metadata.annotations[{mark}]: must be as DeviceTaintRule bad-card has it, or as it was stored"
+    assert fault in found
+
+
+def test_rate_of_the_owner_must_still_be_that_of_its_siblings() -> None:
+    rate = {EVICTIONS_PER_SECOND: "1"}
+    ours = {
+        "cluster": hardware(annotations={**SCOPED, **rate, EVICT: "true"}),
+        "in_tree_evictor": InTreeEvictor.ABSENT,
+    }
+    assert faults(sibling(annotations=rate), **ours) == []
+    assert len(faults(sibling(annotations={EVICTIONS_PER_SECOND: "100"}), **ours)) == 1
+
+
+# --- owner references that are taken out ----------------------------------------------------------
+
+
+COLLECTOR: Final = {"user": "system:serviceaccount:kube-system:generic-garbage-collector", "impact": allowing()}
+DELETED: Final = {**stored_patch(), "metadata": {**stored_patch()["metadata"], "deletionTimestamp": CREATED_TEXT}}
+OF_PATCH: Final = genuine()
+OF_RULE: Final = genuine(kind="DeviceTaintRule", labels={HARDWARE_LABEL: UID})
+
+
+def changed(rule: Any, **meta: Any) -> Any:
+    new = deepcopy(rule)
+    new["metadata"] |= meta
+    return new
+
+
+@table(
+    "rule, options",
+    {
+        "of a patch that is being deleted": (OF_PATCH, {"patches": known([DELETED])}),
+        "of a patch that is gone": (OF_PATCH, {"patches": known([])}),
+        "of a rule that is being deleted": (OF_RULE, {"cluster": hardware(meta={"deletionTimestamp": CREATED_TEXT})}),
+    },
+)
+def test_garbage_collector_may_take_out_the_owner_and_leave_the_label(rule: Any, options: Any) -> None:
+    assert faults(changed(rule, ownerReferences=[]), rule, **COLLECTOR, **options) == []
+
+
+@table(
+    "meta",
+    {
+        "the label alone": {"labels": {}},
+        "another owner": {"ownerReferences": [owner("other")]},
+        "another label": {"ownerReferences": [], "labels": {PATCH_LABEL: "other"}},
+        "a further label": {"ownerReferences": [], "labels": {PATCH_LABEL: UID, HARDWARE_LABEL: "other"}},
+    },
+)
+def test_other_changes_of_the_marks_are_refused(meta: dict[str, Any]) -> None:
+    (fault,) = faults(changed(OF_PATCH, **meta), OF_PATCH, **COLLECTOR)
+    assert "the patch controller would not write this rule" in fault
+
+
+def test_owner_that_was_taken_out_comes_back_only_as_the_controller_writes_it() -> None:
+    orphan = changed(OF_PATCH, ownerReferences=[])
+    assert faults(OF_PATCH, orphan, **COLLECTOR) == []
+    assert len(faults(changed(orphan, ownerReferences=[owner("other")]), orphan, **COLLECTOR)) == 1
+
+
+# --- a scope on a rule that evicts already --------------------------------------------------------
+
+
+YESTERDAY: Final = NOW - timedelta(days=1)
+WITH_SCOPE: Final = {SCOPE: HARDWARE}
+
+
+def card(annotations: dict[str, str], effect: str = "NoExecute", added: datetime = YESTERDAY) -> Any:
+    selector = {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}
+    taint = evicting(effect=effect, time_added=format_time(added))
+    return make_rule(meta={"name": "bad-card", "uid": "u", "annotations": annotations}, selector=selector, taint=taint)
+
+
+def sent(new: Any, old: Any, **options: Any) -> Any:
+    return send(new, old, cluster=hardware(annotations={}), patch_account=ACCOUNT, **{"user": "admin", **options})
+
+
+@table(
+    "effect, annotations",
+    {"in-tree": ("NoExecute", {}), "ours": ("NoSchedule", {EVICT: "true"}), "both": ("NoExecute", {EVICT: "true"})},
+)
+def test_siblings_get_all_of_their_graces(effect: str, annotations: dict[str, str]) -> None:
+    both = sent(
+        card({**annotations, **WITH_SCOPE}, effect), card(annotations, effect), impact=allowing(pods=50), user="admin"
+    )
+    assert (both.judged.errors, both.time) == ((), NOW_TEXT)
+
+
+def test_scope_is_refused_where_the_time_stays_in_the_past() -> None:
+    """As /mutate may not have answered, or the author gave another time of the past."""
+    for added in (YESTERDAY, NOW - timedelta(hours=1)):
+        new = card(WITH_SCOPE, added=added)
+        asked = ask(new, card({}), cluster=hardware(annotations={}), impact=allowing(pods=50), patch_account=ACCOUNT)
+        assert over(asked) == ["backdated"]
+
+
+def test_softened_rule_that_gets_a_scope_is_softened_again_with_the_present_time() -> None:
+    again = sent(card(WITH_SCOPE), card(MARKS, "NoSchedule"), impact=softening(pods=0), user=OPERATOR)
+    assert (again.judged.errors, again.softened, again.time) == ((), True, NOW_TEXT)
+
+
+@table(
+    "new, old",
+    {
+        "had it before": (card(WITH_SCOPE), card(WITH_SCOPE)),
+        "has it no more": (card({}), card(WITH_SCOPE)),
+        "closes only": (card(WITH_SCOPE, "NoSchedule"), card({}, "NoSchedule")),
+        "does nothing": (card(WITH_SCOPE, "None"), card({}, "None")),
+    },
+)
+def test_time_stays_where_no_further_pod_is_evicted(new: Any, old: Any) -> None:
+    kept = sent(new, old, impact=allowing(pods=50))
+    assert (kept.judged.errors, kept.time) == ((), format_time(YESTERDAY))
+    assert not begins_to_evict(decoded(new)[0], decoded(old)[0])
+
+
+def test_later_time_that_comes_with_the_scope_is_kept() -> None:
+    tomorrow = NOW + timedelta(days=1)
+    kept = sent(card(WITH_SCOPE, added=tomorrow), card({}), impact=allowing(pods=50))
+    assert (kept.judged.errors, kept.time) == ((), format_time(tomorrow))

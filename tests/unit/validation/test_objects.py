@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import make_claim, make_meta, make_patch, make_request, make_rule, make_slice
+from tests.builders import field_errors, make_claim, make_meta, make_patch, make_request, make_rule, make_slice
+from tests.tables import table
 from tests.unit.validation.whole_objects import (
     CLAIM,
     DROP,
@@ -22,6 +23,7 @@ from tests.unit.validation.whole_objects import (
 )
 from webhook.api.meta import GroupVersionKind
 from webhook.api.schema import served
+from webhook.validation.formats import dns1123_subdomain
 from webhook.validation.objects import object_errors
 from webhook.validation.releases import NEWEST
 
@@ -148,3 +150,38 @@ def test_field_that_a_release_lacks_may_be_of_any_type(minor: int, kind: str, wr
             _places(odd)[position].setdefault(field, wrong)
             found = reported(odd, minor=minor)
             assert [error for error in found if f".{field}" in error] == [], found
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+BAD = dns1123_subdomain("-")[0]
+
+
+LONG = "a" * 57 + "_"
+
+
+@table(
+    "meta, wrong",
+    {
+        "a name of 253 bytes (R-1)": ({"name": "a" * 253}, []),
+        "a prefix of a letter and a dash": ({"generateName": "a-"}, []),
+        "a prefix that does not": ({"generateName": "gpu"}, []),
+        "of a long prefix the server takes 58 characters": (
+            {"generateName": f"a{LONG}"},
+            [("generateName", f"a{LONG}")],
+        ),
+        "and all of them": ({"generateName": LONG}, [("name", f"{LONG}xxxxx"), ("generateName", LONG)]),
+        "the character before a dash is not looked at": ({"generateName": "a_-"}, [("name", "a_-xxxxx")]),
+        "and only that one": ({"generateName": "_b-"}, [("name", "_b-xxxxx"), ("generateName", "_b-")]),
+        "a prefix beside a name is judged": ({"name": "a", "generateName": "-"}, [("generateName", "-")]),
+    },
+)
+def test_names_of_new_objects(meta: dict[str, Any], wrong: list[tuple[str, str]]) -> None:
+    errors = [f'metadata.{field}: Invalid value: "{value}": {BAD}' for field, value in wrong]
+    assert field_errors(make_rule(meta=meta, version="v1beta2")) == errors
+
+
+def test_name_of_a_stored_object_is_not_judged_again() -> None:
+    stored = make_rule(meta={"name": "-"}, version="v1beta2")
+    assert field_errors(stored, stored) == []

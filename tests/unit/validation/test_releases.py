@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 import webhook
+from tests.builders import VALID_MANIFESTS, field_errors
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import NEWEST, RELEASES
 
 OLD = frozenset({"NoSchedule", "NoExecute"})
@@ -55,3 +59,40 @@ def test_rules_ask_for_habits_and_compare_no_releases() -> None:
     tables = {"api/servers.py", "api/schema.py", "commands/shared/flags.py"}
     files = {str(file.relative_to(root)): file.read_text() for file in root.rglob("*.py")}
     assert [name for name, text in files.items() if COMPARED.search(text) and name not in tables] == []
+
+
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+def test_every_version_that_was_ever_served_is_known() -> None:
+    """V-1: there are no rules in v1beta1."""
+    assert {str(resource) for resource in KINDS} == {
+        *(
+            f"{resource}.{version}.{GROUP}"
+            for resource in ("resourceclaims", "resourceclaimtemplates", "resourceslices")
+            for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")
+        ),
+        *(f"devicetaintrules.{version}.{GROUP}" for version in ("v1", "v1beta2", "v1alpha3")),
+        f"resourceslicepatches.v1alpha3.{GROUP}",
+        f"resourceslicepatches.v1alpha1.{OWN_GROUP}",
+    }
+
+
+def test_kinds_are_found_by_manifest() -> None:
+    assert BY_KIND[GroupVersionKind(GROUP, "v1", "DeviceTaintRule")].resource == "devicetaintrules"
+    assert len(BY_KIND) == len(KINDS)
+
+
+def test_only_claims_and_rules_have_a_status_to_judge() -> None:
+    with_status = {resource.resource for resource, row in KINDS.items() if row.status_errors is not None}
+    assert with_status == {"resourceclaims", "devicetaintrules"}
+
+
+@pytest.mark.parametrize("minor", RELEASES)
+@pytest.mark.parametrize("name", VALID_MANIFESTS)
+def test_what_is_valid_is_so_in_every_release(name: str, minor: int) -> None:
+    assert field_errors(VALID_MANIFESTS[name], minor=minor) == []
+
+
+def test_first_two_releases_differ_in_nothing() -> None:
+    assert RELEASES[33] == replace(RELEASES[34], minor=33)

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from tests.selectors import corpus
 from webhook.expressions.selectors.cost import MAX_COST
-from webhook.expressions.selectors.faults import FaultKind, SelectorFault
+from webhook.expressions.selectors.faults import FaultKind
+from webhook.expressions.selectors.kinds import DYN, INT, STRING, CelType, list_of, most_general
 from webhook.expressions.selectors.macros import COPIED_MAX
 from webhook.expressions.selectors.reader import MAX_DEPTH
 from webhook.expressions.selectors.selector import (
@@ -17,6 +20,7 @@ from webhook.expressions.selectors.selector import (
     EvaluationError,
     SelectedDevice,
     Selector,
+    SelectorFault,
     StepBudget,
     compile_selector,
 )
@@ -416,3 +420,88 @@ def test_quantities_and_versions_are_exact() -> None:
     variables = DEVICE.variables["device"]
     assert variables["capacity"][DRIVER]["memory"] == Quantity(Fraction(40 * 2**30))
     assert variables["attributes"][DRIVER]["firmware"] == Semver(1, 2, 3)
+
+
+# --- types that fit each other --------------------------------------------------------------------
+
+
+PARAMETER = CelType("parameter", "T")
+
+
+def map_of(key: CelType, value: CelType) -> CelType:
+    return CelType("map", "map", (key, value))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (INT, INT, INT),
+        (INT, STRING, STRING),
+        (DYN, INT, DYN),
+        (INT, DYN, DYN),
+        (PARAMETER, INT, PARAMETER),
+        (INT, PARAMETER, PARAMETER),
+        (list_of(INT), list_of(DYN), list_of(DYN)),
+        (list_of(DYN), list_of(INT), list_of(DYN)),
+        (list_of(INT), list_of(STRING), list_of(STRING)),
+        (list_of(list_of(DYN)), list_of(list_of(INT)), list_of(list_of(DYN))),
+        (map_of(STRING, DYN), map_of(STRING, INT), map_of(STRING, DYN)),
+        (map_of(STRING, INT), map_of(STRING, DYN), map_of(STRING, DYN)),
+        (map_of(DYN, INT), map_of(STRING, DYN), map_of(STRING, DYN)),
+        (CelType("opaque", "a", (DYN,)), CelType("opaque", "a", (INT, INT)), CelType("opaque", "a", (INT, INT))),
+        (CelType("opaque", "a", (DYN,)), CelType("opaque", "b", (INT,)), CelType("opaque", "b", (INT,))),
+    ],
+)
+def test_the_more_general_of_two_types_is_the_one_that_says_less(
+    one: CelType, other: CelType, expected: CelType
+) -> None:
+    """The other one, if neither does."""
+    assert most_general(one, other) == expected
+
+
+# --- every answer is the one that Kubernetes gave -------------------------------------------------
+
+
+EXPRESSIONS = corpus.expressions()
+RECORDED = dict(zip(EXPRESSIONS, corpus.recorded(), strict=True))
+DEVICES = corpus.devices()
+UNSUPPORTED_REASONS = {
+    "'%s'.format(), which writes any value as a text": ("format()",),
+    "messages of protobuf": ("messages",),
+    "durations and timestamps": ("duration()", "timestamp()"),
+    "IP addresses, URLs and named formats": ("ip()", "isIP()", "cidr()", "url()", "isURL()", "format."),
+}
+"""Why the API server may take what we do not, with the beginnings of what our fault names."""
+
+
+def unsupported_reason(detail: str) -> str | None:
+    named = detail.removeprefix("not supported here: ")
+    return next((reason for reason, starts in UNSUPPORTED_REASONS.items() if named.startswith(starts)), None)
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len(RECORDED) == len(EXPRESSIONS) >= 400
+    assert len(DEVICES) == 50
+    sorts = Counter("refused" if "refused" in answer else "taken" for answer in RECORDED.values())
+    assert min(sorts.values()) >= 150
+    assert {letter for answer in RECORDED.values() for letter in answer.get("outcomes", "")} == set("TFE")
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("native", [True, False], ids=["short cuts", "interpreted"])
+def test_every_answer_is_the_one_that_kubernetes_gave(native: bool) -> None:  # noqa: FBT001 -- a parameter
+    differ = {}
+    unsupported = Counter[str]()
+    for expression, theirs in RECORDED.items():
+        answer = corpus.ours(expression, DEVICES, native=native)
+        if answer == {"refused": FaultKind.UNSUPPORTED}:
+            fault = compile_selector(expression)
+            assert isinstance(fault, SelectorFault)
+            reason = unsupported_reason(fault.detail)
+            assert reason is not None, (expression, fault)
+            unsupported[reason] += 1
+        elif answer != theirs:
+            differ[expression] = (answer, theirs)
+    assert differ == {}
+    assert set(unsupported) == set(UNSUPPORTED_REASONS)
+    assert sum(unsupported.values()) <= len(RECORDED) / 40

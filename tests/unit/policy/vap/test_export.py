@@ -5,17 +5,31 @@ Whole policies are compared on a real API server (tests/apiserver/test_vap.py); 
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any, Final
 
 import pytest
 
+from tests.builders import make_rule
+from tests.match_conditions import holds
 from tests.tables import table
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
-from webhook.policy.model import Policy
+from webhook.api.rules import CONFIRM_IMPACT
+from webhook.policy.model import ImpactSettings, Policy, PolicyMode, UnknownAuthor
 from webhook.policy.vap.cel import all_of, any_of, not_, time_condition, toleration_condition
-from webhook.policy.vap.export import Coverage, Export, export
+from webhook.policy.vap.drift import AdmissionObjectKey, FallbackState, StoredObject, compare, key_of
+from webhook.policy.vap.export import (
+    Coverage,
+    Export,
+    beyond,
+    documented_validations,
+    export,
+    guard_validations,
+    labels_validation,
+)
+from webhook.policy.vap.objects import static_manifests
 
 NAMES: Final = ("device-taint-webhook-documented", "device-taint-webhook-guard")
 """What is exported of every policy that refuses anything."""
@@ -344,3 +358,222 @@ def test_unknown_authors_that_are_allowed_leave_nothing_to_say_about_claims_from
     assert coverage(made) == {"example": "partial"}
     names = [each["name"] for each in policies(made)["tolerations"]["matchConditions"]]
     assert "not-made-from-a-template" in names
+
+
+# --- rules that the patch controller writes -------------------------------------------------------
+
+
+ACCOUNT: Final = "system:serviceaccount:taints:device-taint-patch"
+
+
+def owned(kind: str, group: str, *, controls: bool = True) -> dict[str, Any]:
+    owner = {"apiVersion": f"{group}/v1", "kind": kind, "name": "firmware", "uid": "u1"}
+    return {"ownerReferences": [owner | ({"controller": True} if controls else {})]}
+
+
+PATCH: Final = owned("ResourceSlicePatch", "devicetaint.io")
+RULES: Final = {
+    "of a patch": (PATCH, ACCOUNT, False),
+    "for the hardware of a rule": (owned("DeviceTaintRule", "resource.k8s.io"), ACCOUNT, False),
+    "of a patch, by somebody else": (PATCH, "system:serviceaccount:other:device-taint-patch", True),
+    "of a reaction": ({}, ACCOUNT, True),
+    "with an owner that does not control it": (
+        owned("ResourceSlicePatch", "devicetaint.io", controls=False),
+        ACCOUNT,
+        True,
+    ),
+    "of another kind": (owned("ResourceSlice", "resource.k8s.io"), ACCOUNT, True),
+    "of a patch of another group": (owned("ResourceSlicePatch", "resource.k8s.io"), ACCOUNT, True),
+}
+
+
+@table("meta, user, judged", RULES)
+def test_taints_and_guard_judge_rules_of_the_patch_controller_only_if_nothing_controls_them(
+    meta: dict[str, Any], user: str, *, judged: bool
+) -> None:
+    policy = policy_of(taintRules=[make_entry("no", match={"taints": {"effects": ["NoExecute"]}})])
+    made = export(policy, namespace="taints")
+    specs = {
+        each["metadata"]["name"].rpartition("-")[2]: each["spec"]
+        for each in made.objects
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    }
+    rule = make_rule(meta={"name": "firmware-a", **meta})
+    for name in ("taints", "guard"):
+        conditions = [each["expression"] for each in specs[name]["matchConditions"]]
+        assert all(holds(each, rule, None, user) for each in conditions) is judged, name
+
+
+# --- exported objects beside stored ones, and as files --------------------------------------------
+
+
+Json = dict[str, Any]
+Stored = dict[AdmissionObjectKey, StoredObject]
+
+NO_XID: Final = make_entry("no-xid", "deny", {"tolerations": {"keys": ["xid"]}})
+OBJECTS: Final = export(policy_of(rules=[NO_XID])).objects
+
+
+def stored(*objects: Json, labels: Any = None) -> Stored:
+    """As a cluster has them once they were applied."""
+    found = [
+        StoredObject(key_of(obj), obj["metadata"]["labels"] if labels is None else labels, copy.deepcopy(obj["spec"]))
+        for obj in objects
+    ]
+    return {each.key: each for each in found}
+
+
+def states(wanted: Any, there: Stored) -> dict[str, str]:
+    return {
+        each.key.name: each.state.value for each in compare(wanted, there) if each.state is not FallbackState.IN_SYNC
+    }
+
+
+def test_what_is_equal_is_in_sync() -> None:
+    assert {each.state for each in compare(OBJECTS, stored(*OBJECTS))} == {FallbackState.IN_SYNC}
+
+
+def test_each_way_to_differ_has_a_name() -> None:
+    first, second, third, *rest = OBJECTS
+    changed = stored(first, *rest)
+    changed[key_of(first)].spec["failurePolicy"] = "Ignore"  # type: ignore[index]
+    foreign = stored(third, labels={"app.kubernetes.io/name": "other"})
+    left = stored({**first, "metadata": {**first["metadata"], "name": "left"}})
+    unrelated = stored({**first, "metadata": {**first["metadata"], "name": "unrelated"}}, labels={})
+    found = compare(OBJECTS, {**changed, **foreign, **left, **unrelated})
+    by_key = {(each.key.kind, each.key.name): each for each in found}
+    assert by_key[first["kind"], first["metadata"]["name"]].fields == ("failurePolicy",)
+    assert str(by_key[first["kind"], first["metadata"]["name"]]).endswith("is changed: spec.failurePolicy")
+    assert by_key[second["kind"], second["metadata"]["name"]].state is FallbackState.MISSING
+    assert by_key[third["kind"], third["metadata"]["name"]].state is FallbackState.FOREIGN
+    assert by_key[first["kind"], "left"].state is FallbackState.LEFT_OVER
+    assert (first["kind"], "unrelated") not in by_key
+
+
+@pytest.mark.parametrize(
+    "extra", [{"matchConditions": [{"name": "never", "expression": "false"}]}, {"paramKind": {"kind": "x"}}]
+)
+def test_what_somebody_has_added_is_a_difference_too(extra: Json) -> None:
+    there = stored(*OBJECTS)
+    there[key_of(OBJECTS[0])].spec.update(extra)  # type: ignore[attr-defined]
+    assert states(OBJECTS, there) == {OBJECTS[0]["metadata"]["name"]: "changed"}
+
+
+def test_files_have_names_that_the_api_does_not_give() -> None:
+    made = static_manifests(OBJECTS)
+    assert {each["kind"] for each in made} == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    for each in made:
+        assert each["metadata"]["name"].endswith(".static.k8s.io")
+        assert each["spec"].get("policyName", each["metadata"]["name"]) == each["metadata"]["name"]
+    assert static_manifests([]) == []
+    assert not any("static" in obj["metadata"]["name"] for obj in OBJECTS)
+
+
+# --- what an export has beside rules --------------------------------------------------------------
+
+
+ONCALL = ImpactSettings(break_glass_groups=("oncall", "sre"))
+TWO_STEPS = ImpactSettings(two_step=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "documented", "names"),
+    [
+        (Policy(), PolicyMode.ENFORCE, ["documentedRules", "impact"]),
+        (Policy(), PolicyMode.WARN, ["documentedRules", "impact"]),
+        (Policy(), PolicyMode.OFF, ["impact"]),
+        (Policy(mode=PolicyMode.WARN), PolicyMode.ENFORCE, ["documentedRules", "impact"]),
+        (Policy(mode=PolicyMode.OFF), PolicyMode.OFF, []),
+        (Policy(unknown_author=UnknownAuthor.DENY), PolicyMode.OFF, ["impact", "unknownAuthor"]),
+        (Policy(unknown_author=UnknownAuthor.ALLOW), PolicyMode.OFF, ["impact"]),
+        (Policy(mode=PolicyMode.OFF, unknown_author=UnknownAuthor.DENY), PolicyMode.OFF, []),
+    ],
+)
+def test_what_is_not_wholly_exported_is_told(policy: Policy, documented: PolicyMode, names: list[str]) -> None:
+    told = {each.name: each.coverage for each in beyond(policy, documented)}
+    assert sorted(told) == names
+    assert told.get("impact", Coverage.PARTIAL) is Coverage.PARTIAL
+    assert told.get("unknownAuthor", Coverage.NONE) is Coverage.NONE
+
+
+def guarded(
+    policy: Policy, *, groups: list[str] | None = None, annotations: Any = None, **variables: Any
+) -> list[bool]:
+    """What the guard's conditions say of a rule that is new and has no selector."""
+    found = {"rank": 2, "oldRank": 0, "wide": True, "oldWide": False, **variables}
+    request = {"operation": "CREATE", "userInfo": {} if groups is None else {"groups": groups}}
+    metadata = {} if annotations is None else {"annotations": annotations}
+    return [
+        evaluated(each.expression, variables=found, request=request, object={"metadata": metadata})
+        for each in guard_validations(policy)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "passes"),
+    [
+        ({}, False),
+        ({"rank": 1}, False),
+        ({"rank": 0}, True),
+        ({"wide": False}, True),
+        ({"oldRank": 2, "oldWide": True}, True),
+        ({"oldRank": 1, "oldWide": True}, False),
+        ({"oldRank": 2, "oldWide": False}, False),
+    ],
+)
+def test_a_rule_without_selector_is_refused_where_it_begins_to_act(variables: Any, *, passes: bool) -> None:
+    assert guarded(Policy(), **variables) == [passes]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "passes"),
+    [({}, False), ({"other": "x"}, False), ({CONFIRM_IMPACT: ""}, False), ({CONFIRM_IMPACT: "v1.x"}, True)],
+)
+def test_a_rule_with_any_code_is_left_to_the_webhook(annotations: Any, *, passes: bool) -> None:
+    assert guarded(Policy(), annotations=annotations) == [passes]
+
+
+@pytest.mark.parametrize(
+    ("groups", "passes"), [(None, False), ([], False), (["dev"], False), (["dev", "sre"], True), (["oncall"], True)]
+)
+def test_who_may_break_the_glass_is_not_refused(groups: list[str] | None, *, passes: bool) -> None:
+    assert guarded(Policy(impact=ONCALL), groups=groups) == [passes]
+    assert guarded(Policy(), groups=groups) == [False]
+
+
+@pytest.mark.parametrize(("rank", "passes"), [(0, True), (1, True), (2, False)])
+def test_two_steps_refuse_only_what_evicts_from_the_first(rank: int, *, passes: bool) -> None:
+    assert guarded(Policy(impact=TWO_STEPS), wide=False, rank=rank) == [True, passes]
+
+
+def test_one_step_is_enough_unless_the_policy_says_two() -> None:
+    assert len(guarded(Policy())) == 1
+
+
+def test_documented_rules_know_their_numbers() -> None:
+    """A list of sixteen passes, one of seventeen does not; the count stands in CEL as the documents have it."""
+    many, keyless = documented_validations()
+    assert "size(asked.tolerations) > 16" in many.expression
+    assert "at most 16 tolerations" in many.message
+    assert '"Exists"' in keyless.expression
+
+
+def test_labels_are_guarded_unless_the_server_does_it() -> None:
+    assert labels_validation(Policy()) is None
+    made = labels_validation(Policy(trusted_namespace_labels=("kubernetes.io/metadata.name", "tier", "team")))
+    assert made is not None
+    assert made.expression.startswith('["tier", "team"].all(key,')
+    assert made.message.endswith("may change labels tier, team")
+
+
+def test_trusted_labels_are_compared_with_those_before_unless_the_requester_may_set_them() -> None:
+    """The words are spelt out, since celpy has no authorizer and fails on a condition within `all`."""
+    made = labels_validation(Policy(trusted_namespace_labels=("tier",)))
+    assert made is not None
+    assert made.expression == (
+        '["tier"].all(key,\n'
+        "    (has(object.metadata.labels) && key in object.metadata.labels ? [object.metadata.labels[key]] : [])\n"
+        "    == (oldObject != null && has(oldObject.metadata.labels) && key in oldObject.metadata.labels"
+        " ? [oldObject.metadata.labels[key]] : []))\n"
+        '|| authorizer.group("policy.devicetaint.io").resource("trustednamespacelabels").check("set").allowed()'
+    )
