@@ -18,6 +18,7 @@ from webhook.policy.model import Action, Softening
 
 YESTERDAY: Final = format_time(NOW - timedelta(days=1))
 BEFORE: Final = format_time(NOW - timedelta(days=2))
+LATER: Final = format_time(NOW + timedelta(days=1))
 DRIVERS: Final = {"driver": DRIVER}
 NODE: Final = {"driver": DRIVER, "pool": "node-0"}
 MANY: Final = allowing(pods=100)
@@ -71,24 +72,34 @@ def test_confirmed_patch_is_not_softened_for_an_update_that_newly_hits_nothing()
     assert (mutated.patch, judged.allowed) == ((), True)
 
 
+OVER, ALWAYS = Softening.OVER, Softening.ALWAYS
+UNTIMED: Final = evicting(time_added=None)
+FASTER: Final = evicting(time_added=None, evictionsPerSecond=100)
+AS_STORED: Final = evicting(time_added=YESTERDAY)
+
+
 @table(
     "new, when, time",
     {
-        "the same": (patching(NODE), Softening.OVER, YESTERDAY),
-        "more devices": (patching(DRIVERS), Softening.OVER, NOW_TEXT),
-        "more devices, always": (patching(DRIVERS), Softening.ALWAYS, NOW_TEXT),
-        "a higher priority": (patching(NODE, priority=3), Softening.ALWAYS, NOW_TEXT),
-        "a higher rate": (patching(NODE, evicting(evictionsPerSecond=100)), Softening.ALWAYS, YESTERDAY),
+        "the same": (patching(NODE, UNTIMED), OVER, YESTERDAY),
+        "fewer devices": (patching({**NODE, "device": "gpu-0"}, UNTIMED), OVER, YESTERDAY),
+        "more devices": (patching(DRIVERS, UNTIMED), OVER, NOW_TEXT),
+        "more devices, always": (patching(DRIVERS, UNTIMED), ALWAYS, NOW_TEXT),
+        "more devices, with the stored time": (patching(DRIVERS, AS_STORED), OVER, NOW_TEXT),
+        "more devices, with the stored time, always": (patching(DRIVERS, AS_STORED), ALWAYS, NOW_TEXT),
+        "more devices, with a later time of the author": (patching(DRIVERS, evicting(time_added=LATER)), OVER, LATER),
+        "more devices and a higher rate": (patching(DRIVERS, FASTER), OVER, NOW_TEXT),
+        "more devices and a higher rate, always": (patching(DRIVERS, FASTER), ALWAYS, NOW_TEXT),
+        "a higher priority": (patching(NODE, UNTIMED, priority=3), ALWAYS, NOW_TEXT),
+        "a higher rate": (patching(NODE, FASTER), ALWAYS, YESTERDAY),
     },
 )
 def test_softened_patch_that_may_hit_more_gets_the_present_time(new: Any, when: Softening, time: str) -> None:
     old = patching(NODE, evicting(effect="NoSchedule", time_added=YESTERDAY), softened=KEY)
-    for taint in new["spec"]["devices"]["taints"]:
-        taint.pop("timeAdded", None)
-    impact = softening(when, pods=3 if when is Softening.OVER else 100)
+    impact = softening(when, pods=3 if when is OVER else 100)
     _, judged, stored = send_patch(new, old, user=OPERATOR, impact=impact)
     assert taints_of(stored) == [(KEY, "NoSchedule", time)]
-    assert judged.allowed
+    assert judged.errors == ()
 
 
 @table(
@@ -113,3 +124,26 @@ def test_taint_whose_effect_alone_changed_gets_the_time_of_the_change(stored: An
 def test_two_steps_may_be_taken_by_changing_the_effect_alone() -> None:
     old, new = (patching(NODE, evicting(effect=effect, time_added=YESTERDAY)) for effect in ("None", "NoExecute"))
     assert send_patch(new, old, impact=structs.replace(MANY, two_step=True))[1].allowed
+
+
+FEW: Final = allowing(pods=3)
+
+
+@table("meta", {"a label": {"labels": {"team": "a"}}, "a finalizer": {"finalizers": ["devicetaint.io/x"]}})
+def test_stored_patch_without_a_time_gets_one_by_a_change_beside_its_spec(meta: Any) -> None:
+    """As /mutate was away when it was created."""
+    stored = patching(DRIVERS, UNTIMED)
+    mutated, judged, new = send_patch({**stored, "metadata": {**stored["metadata"], **meta}}, stored, impact=FEW)
+    assert (mutated.allowed, judged.allowed) == (True, True)
+    assert taints_of(new)[0][2] == NOW_TEXT
+
+
+@table(
+    "new, filter_",
+    {
+        "an earlier time": (evicting(time_added=format_time(NOW - timedelta(minutes=2))), DRIVERS),
+        "more devices": (UNTIMED, NODE),
+    },
+)
+def test_stored_patch_without_a_time_is_judged_for(new: Any, filter_: Any) -> None:
+    assert not send_patch(patching(DRIVERS, new), patching(filter_, UNTIMED), impact=FEW)[1].allowed

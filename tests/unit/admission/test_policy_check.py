@@ -394,18 +394,6 @@ def test_exception_that_ends_soon_is_told_once_a_toleration() -> None:
     assert ("until-friday", "allow") in decision.hits
 
 
-@pytest.mark.parametrize(
-    ("ends", "shown"),
-    [("2026-06-08T12:00:00Z", True), ("2026-06-08T12:00:01Z", False)],
-    ids=["a week", "a second more"],
-)
-def test_exception_is_pointed_out_in_its_last_week(ends: str, *, shown: bool) -> None:
-    excused = make_exception("until-then", ["no-xid"], expiresAt=ends)
-    decision = judged(make_claim([XID]), NO_XID, exceptions=[excused])
-    assert decision.allowed
-    assert rules_of(decision) == ([("warn", "until-then")] if shown else [])
-
-
 # --- what expressions cost ----------------------------------------------------------------------
 
 ASKING = [make_entry(f"asks-{number}", "deny", {"when": f"toleration.key == 'k{number}'"}) for number in range(100)]
@@ -516,3 +504,30 @@ def test_decision_with_up_to_64_hits_is_remembered(count: int, *, remembered: bo
     assert first == again
     assert (len(first.hits), first.findings) == (count, ())
     assert (first is again) is remembered
+
+
+# --- exceptions in their last week ----------------------------------------------------------------
+
+SOON = "2026-06-03T00:00:00Z"
+
+
+@table(
+    "action, fields, ends, told",
+    {
+        "a week before": ("deny", {}, "2026-06-08T12:00:00Z", True),
+        "a second earlier": ("deny", {}, "2026-06-08T12:00:01Z", False),
+        "a rule that warns": ("warn", {}, SOON, False),
+        "one that audits": ("audit", {}, SOON, False),
+        "in mode warn": ("deny", {"mode": "warn"}, SOON, False),
+        "what the default denies all the same": ("deny", {"default": "deny"}, SOON, False),
+    },
+)
+def test_an_exception_that_ends_soon_is_told_where_it_keeps_a_rule_from_refusing(
+    action: str, fields: Any, ends: str, *, told: bool
+) -> None:
+    rule = make_entry("r", action, {"tolerations": {"keys": [KEY]}})
+    decision = judged(make_claim([XID]), rule, exceptions=[make_exception("soon", ["r"], expiresAt=ends)], **fields)
+    text = f"allowed by an exception until {ends} only; rule r will refuse it then"
+    found = [finding.error.detail for finding in decision.findings if finding.rule == "soon"]
+    assert found == ([text] if told else [])
+    assert decision.allowed is ("default" not in fields)

@@ -13,7 +13,7 @@ from tests.unit.policy.documents import judge_of, make_entry, make_exception, on
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
-from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.decide import BUILTIN_JUDGE, Judge, PolicyState, PolicyStore
 from webhook.policy.evaluation import Evaluation
 from webhook.policy.match import NamespaceFacts, Placement, Requester, Scope, Target
 from webhook.policy.model import Subject
@@ -332,40 +332,85 @@ def test_requester_in_64_groups_is_remembered_beside_others(groups: int, *, reme
 
 
 @pytest.mark.parametrize(
-    ("mode", "generated_claims", "generated", "updating", "expected"),
+    ("mode", "generated_claims", "generated", "updating", "expected", "turned_down"),
     [
-        ("enforce", "enforce", False, False, False),
-        ("enforce", "enforce", True, False, False),
-        ("warn", "enforce", False, False, True),
-        ("warn", "enforce", True, False, True),
-        ("warn", "warn", False, False, True),
-        ("warn", "warn", True, False, False),
-        ("warn", "enforce", False, True, False),
-        ("warn", "enforce", True, True, False),
-        ("off", "enforce", False, False, False),
+        ("enforce", "enforce", False, False, "enforce", False),
+        ("enforce", "enforce", True, False, "enforce", False),
+        ("enforce", "enforce", False, True, "warn", False),
+        ("enforce", "enforce", True, True, "warn", False),
+        ("enforce", "warn", False, False, "enforce", False),
+        ("enforce", "warn", True, False, "warn", False),
+        ("warn", "enforce", False, False, "warn", True),
+        ("warn", "enforce", True, False, "warn", True),
+        ("warn", "enforce", False, True, "warn", False),
+        ("warn", "enforce", True, True, "warn", False),
+        ("warn", "warn", False, False, "warn", True),
+        ("warn", "warn", True, False, "warn", False),
+        ("off", "enforce", False, False, "off", False),
+        ("off", "enforce", False, True, "off", False),
     ],
 )
-def test_mode_turns_refusals_down_only_where_they_would_be_refusals_otherwise(
-    mode: str, generated_claims: str, *, generated: bool, updating: bool, expected: bool
+def test_mode_for_a_claim_and_whether_the_mode_alone_turns_a_refusal_down(
+    mode: str, generated_claims: str, *, generated: bool, updating: bool, expected: str, turned_down: bool
 ) -> None:
-    judge = judge_of(mode=mode, generatedClaims=generated_claims)
-    assert judge.mode_turns_down(generated=generated, updating=updating) is expected
-
-
-@pytest.mark.parametrize(
-    ("mode", "generated_claims", "generated", "updating", "expected"),
-    [
-        ("enforce", "warn", False, False, "enforce"),
-        ("enforce", "warn", True, False, "warn"),
-        ("enforce", "enforce", True, False, "enforce"),
-        ("warn", "enforce", True, False, "warn"),
-        ("enforce", "enforce", False, True, "warn"),
-        ("enforce", "enforce", True, True, "warn"),
-        ("off", "enforce", False, True, "off"),
-    ],
-)
-def test_update_of_a_claim_is_warned_at_most(
-    mode: str, generated_claims: str, *, generated: bool, updating: bool, expected: str
-) -> None:
+    """An update is warned at most; a refusal is turned down only where it would be one otherwise."""
     judge = judge_of(mode=mode, generatedClaims=generated_claims)
     assert judge.claim_mode(generated=generated, updating=updating).value == expected
+    assert judge.mode_turns_down(generated=generated, updating=updating) is turned_down
+
+
+# --- the store of policies ------------------------------------------------------------------------
+
+
+JUDGE, CANDIDATE = judge_of(), judge_of()
+
+
+class Followed:
+    """A store, and what a subscriber was called with."""
+
+    def __init__(self) -> None:
+        self.store = PolicyStore()
+        self.seen: list[tuple[PolicyState, PolicyState]] = []
+        self.store.subscribe(lambda old, new: self.seen.append((old, new)))
+
+
+def test_new_store_has_the_built_in_policy_and_says_that_nothing_was_loaded() -> None:
+    assert PolicyStore().state == PolicyState(BUILTIN_JUDGE, None, loaded=False, failure="")
+
+
+def test_subscriber_is_called_with_the_state_before_and_after_each_change() -> None:
+    followed = Followed()
+    followed.store.use(JUDGE)
+    followed.store.use_candidate(CANDIDATE)
+    states = [PolicyState(), PolicyState(JUDGE, loaded=True), PolicyState(JUDGE, CANDIDATE, loaded=True)]
+    assert followed.seen == [(states[0], states[1]), (states[1], states[2])]
+
+
+def test_subscriber_is_not_called_when_nothing_changes() -> None:
+    followed = Followed()
+    followed.store.use(JUDGE)
+    followed.store.use(JUDGE)
+    followed.store.use_candidate(None)
+    assert len(followed.seen) == 1
+
+
+def test_first_look_is_a_change_even_if_there_is_no_document() -> None:
+    followed = Followed()
+    followed.store.use(BUILTIN_JUDGE)
+    assert [new.loaded for _, new in followed.seen] == [True]
+
+
+def test_rejected_document_leaves_both_policies_and_the_next_good_one_clears_the_failure() -> None:
+    store = PolicyStore(JUDGE, CANDIDATE)
+    store.reject("rules[0]: Required")
+    assert store.state == PolicyState(JUDGE, CANDIDATE, loaded=True, failure="rules[0]: Required")
+    store.use(CANDIDATE)
+    assert store.state == PolicyState(CANDIDATE, CANDIDATE, loaded=True)
+
+
+def test_subscriber_that_reads_the_store_sees_the_new_state() -> None:
+    store = PolicyStore()
+    seen = []
+    store.subscribe(lambda _, new: seen.append((store.state, new)))
+    store.use(JUDGE)
+    assert seen == [(PolicyState(JUDGE, loaded=True),) * 2]

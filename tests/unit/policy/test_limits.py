@@ -121,6 +121,9 @@ def test_effect_is_the_one_that_acts() -> None:
         (Share(12.5), 8, 1),
         (Share(100), 7, 7),
         (Share(0.1), 1000, 1),
+        (Share(65.6), 375, 246),
+        (Share(65.59), 375, 245),
+        (Share(36.48), 625, 228),
     ],
 )
 def test_share_is_of_all_there_are_rounded_down(limit: Any, total: int, expected: int | None) -> None:

@@ -217,12 +217,6 @@ def test_exceptions_are_told_by_their_end(days: int, codes: list[str]) -> None:
     assert all(finding.error.field == "data.exceptions[0].expiresAt" for finding in found)
 
 
-def test_exceptions_that_begin_later_count_from_then() -> None:
-    begin, end = NOW + timedelta(days=300), NOW + timedelta(days=400)
-    entry = make_exception(notBefore=format_time(begin), expiresAt=format_time(end))
-    assert list(expiring(policy_of(default="deny", exceptions=[entry]), NOW)) == []
-
-
 def test_pattern_is_not_taken_for_a_name_that_an_exception_covers() -> None:
     """`train-?` leaves out one character only, and `train-*` has more."""
     for names, excepted in ((["train-*"], ["train-?"]), (["train-?"], ["train-[a-z]*", "*-x"])):
@@ -251,3 +245,73 @@ def test_deadline_that_no_window_reaches(deadline: str, *, warned: bool) -> None
     assert found == ([f"{DEADLINE}{text}"] if warned else [])
     assert warnings_in(eviction=[profile]) == []
     assert warnings_in(eviction=[{"deadline": deadline, "afterDeadline": "delete"}]) == []
+
+
+# --- exceptions that lift a rule ------------------------------------------------------------------
+
+
+KEYS = {"tolerations": {"keys": ["a.example.com/*"]}}
+LATER = make_entry("later", match={"tolerations": {"keys": ["a.example.com/*"], "seconds": {"above": 3600}}})
+
+
+@table(
+    "exceptions, told",
+    {
+        "none": ([], True),
+        "to the earlier rule": ([make_exception("lab", ["no"])], False),
+        "to the later one": ([make_exception("lab", ["later"])], True),
+    },
+)
+def test_a_rule_is_reached_where_an_exception_lifts_the_one_before_it(exceptions: Any, *, told: bool) -> None:
+    found = warnings_in(rules=[make_entry("no", match=KEYS), LATER], exceptions=exceptions)
+    assert [each.partition(" ")[0] for each in found] == (["DT101"] if told else [])
+
+
+def test_a_taint_rule_is_reached_where_an_exception_lifts_the_one_before_it() -> None:
+    match = {"taints": {"effects": ["NoExecute"]}}
+    rules = [make_entry("no", match=match), make_entry("later", match=match)]
+    assert warnings_in(taintRules=rules) != []
+    assert warnings_in(taintRules=rules, exceptions=[make_exception("lab", ["no"])]) == []
+
+
+# --- dates and windows ----------------------------------------------------------------------------
+
+
+NIGHT = {"schedule": "0 22 * * *", "duration": "8h"}
+
+
+@table(
+    "windows, told",
+    {
+        "one a day": ([NIGHT], True),
+        "one on some days": ([{"schedule": "30 6 * * 1-5", "duration": "8h"}], True),
+        "one after the other": ([NIGHT, {"schedule": "0 6 * * *", "duration": "8h"}], False),
+        "every five minutes": ([{"schedule": "*/5 * * * *", "duration": "5m"}], False),
+        "several a day": ([{"schedule": "0 0,8,16 * * *", "duration": "8h"}], False),
+        "all day": ([{"schedule": "0 0 * * *", "duration": "24h"}], False),
+    },
+)
+def test_a_deadline_is_out_of_reach_where_no_windows_can_meet(windows: Any, *, told: bool) -> None:
+    profile = {"windows": windows, "deadline": "24h", "afterDeadline": "delete"}
+    found = warnings_in(eviction=[profile])
+    assert [each.partition(" ")[0] for each in found] == (["DT122"] if told else [])
+
+
+@table(
+    "begins, ends, expected",
+    {
+        "long ago, and soon": (-800, 3, ["DT108"]),
+        "long ago, and in a month": (-800, 30, []),
+        "long ago, and in two years": (-800, 800, ["DT109"]),
+        "in a year, and a month later": (400, 430, []),
+        "in a year, and two years later": (400, 1200, ["DT109"]),
+    },
+)
+def test_an_exception_is_long_by_what_is_left_of_it(begins: int, ends: int, expected: list[str]) -> None:
+    dates = {
+        "notBefore": format_time(NOW + timedelta(days=begins)),
+        "expiresAt": format_time(NOW + timedelta(days=ends)),
+    }
+    exception = {**make_exception("e", ["r"]), **dates}
+    policy = policy_of(rules=[make_entry("r", match={"tolerations": {"keys": ["a/*"]}})], exceptions=[exception])
+    assert [each.code for each in expiring(policy, NOW)] == expected

@@ -26,14 +26,6 @@ def requests(count: int) -> Edits:
     return [("spec/devices/requests", each), ("spec/devices/constraints", DROP), ("spec/devices/config", DROP)]
 
 
-def derived(count: int) -> Edits:
-    names = [f"example.com/n{number}" for number in range(count)]
-    return [
-        (f"{REQUEST}/derivedAttributes", [{"name": name, "expression": '"a"'} for name in names]),
-        ("spec/devices/constraints", [{"matchAttribute": name} for name in ["example.com/model", *names]][:32]),
-    ]
-
-
 def selectors(count: int) -> Edits:
     return [(f"{REQUEST}/selectors", [{"cel": {"expression": "true"}}] * count)]
 
@@ -42,12 +34,6 @@ def parameters(size: int) -> Edits:
     """Of that many bytes."""
     text = {"x": "x" * (size - len('{"x":""}'))}
     return [("spec/devices/config/0/opaque/parameters", text)]
-
-
-def test_request_derives_at_most_32_attributes() -> None:
-    at = "spec.devices.requests[0].exactly.derivedAttributes: Too many: 33: must have at most 32 items"
-    assert at not in reported(edited(whole(CLAIM), *derived(32)))
-    assert at in reported(edited(whole(CLAIM), *derived(33)))
 
 
 @pytest.mark.parametrize("count", [1, 32, 33])
