@@ -9,7 +9,6 @@ import pytest
 import re2
 
 from webhook.expressions.engine import (
-    MAX_BRACKETS,
     MAX_BYTES,
     MAX_STEPS,
     BadExpression,
@@ -73,7 +72,7 @@ def refusal_of(source: str) -> str | None:
         "r'\\d' == '\\\\d' && '''a'b''' == \"a'b\"",
         "size(claim.annotations.note) == 4 && drivers.size() == 2 && claim.labels.size() == 2",
         "'app' in claim.labels && !('nope' in claim.labels) && 'ops' in requester.groups && request.count in [1, 3]",
-        "claim.labels['app'] == claim.labels.app && drivers[1] == 'nic.example.com'",
+        "drivers[0] == 'gpu.example.com' && drivers[1] == 'nic.example.com' && claim.labels['app'] == claim.labels.app",
         "has(toleration.key) && !has(toleration.tolerationSeconds) && has(claim.labels.app) && !has(claim.labels.nope)",
         "!has(toleration.tolerationSeconds) || toleration.tolerationSeconds > 60",
         "drivers.all(d, d.endsWith('.example.com')) && drivers.exists(d, d.startsWith('gpu.'))",
@@ -89,7 +88,10 @@ def refusal_of(source: str) -> str | None:
         "!(namespace.name == 'x' && false)",
         "drivers.exists(d, d == 'nic.example.com' || namespace.name == 'x')",
         "!!true // a comment",
-        "(" * 120 + "true" + ")" * 120,
+        "!" * 31 + "false",
+        "0" * 31 + "1 == 1",
+        "9223372036854775806 + 1 == 9223372036854775807 && -9223372036854775807 - 1 == -9223372036854775808",
+        "[1, 2].all(n, n > 0) && [1, 2].filter(n, n > 1) == [2]",
     ],
 )
 def test_expression_holds(source: str) -> None:
@@ -113,6 +115,7 @@ def test_expression_holds(source: str) -> None:
         ("1 % 0 == 1", "division by zero"),
         ("9223372036854775807 + request.count > 0", "9223372036854775807 + request.count has more than 64 bits"),
         ("-(-9223372036854775808) > 0", "-(-9223372036854775808) has more than 64 bits"),
+        ("-9223372036854775808 - 1 < 0", "-9223372036854775808 - 1 has more than 64 bits"),
         (f"'{'y' * 257}'.matches('y')", "matches() takes at most 256 bytes"),
     ],
 )
@@ -217,7 +220,10 @@ def test_map_with_many_keys_is_looked_up_but_not_walked() -> None:
         ("request{name: 1} == 1", "messages are not supported: request{name: 1}"),
         (".request.count == 1", "names with a leading dot are not supported: .request"),
         ("9223372036854775808 == 1", "9223372036854775808 has more than 64 bits"),
+        ("-9223372036854775809 < 0", "-9223372036854775809 has more than 64 bits"),
         ("1" * 400 + " == 1", "1" * 32 + "... has more than 64 bits"),
+        ("0" * 32 + "1 == 1", f"{'0' * 32}... has more than 64 bits"),
+        ("!" * 32 + "true", "nested more than 32 deep"),
         ("'\\U00110000' == ''", "'\\U00110000' has an escape that is no character"),
         (f"[{'1,' * 32}1] == []", "a list of 33 entries; must be at most 32"),
         (
@@ -237,10 +243,10 @@ def test_value_must_be_a_truth_value() -> None:
 
 def test_brackets_are_counted_before_they_are_parsed() -> None:
     """R11: a hundred expressions of nothing else took seconds to read."""
-    most = "(" * MAX_BRACKETS + "true" + ")" * MAX_BRACKETS
+    most = "(" * 128 + "true" + ")" * 128
     assert refusal_of(most) is None
-    assert refusal_of(f"({most})") == f"has {MAX_BRACKETS + 1} opening brackets, must have at most {MAX_BRACKETS}"
-    assert refusal_of("[" * 500 + "{" * 500) == f"has 1000 opening brackets, must have at most {MAX_BRACKETS}"
+    assert refusal_of(f"({most})") == "has 129 opening brackets, must have at most 128"
+    assert refusal_of("[" * 500 + "{" * 500) == "has 1000 opening brackets, must have at most 128"
 
 
 def test_sixty_characters_of_a_part_are_shown() -> None:
@@ -408,11 +414,6 @@ def test_recursion_limit_stays_as_it_was() -> None:
     assert done.stdout == "True\n"
 
 
-def test_first_and_last_entries_of_a_list_are_in_range() -> None:
-    assert value_of("drivers[0] == 'gpu.example.com'") is True
-    assert value_of("drivers[1] == 'nic.example.com'") is True
-
-
 # --- exact sizes ----------------------------------------------------------------------------------
 
 
@@ -470,21 +471,6 @@ def test_lists_of_32_entries_are_taken() -> None:
     assert value_of("request.name + request.name != ''", names) is True
 
 
-def test_operators_nest_32_deep() -> None:
-    assert refusal_of("!" * 31 + "true") is None
-    assert refusal_of("!" * 32 + "true") == "compilation failed: nested more than 32 deep"
-
-
-def test_number_of_32_characters_is_read() -> None:
-    assert refusal_of("0" * 31 + "1 == 1") is None
-    assert refusal_of("0" * 32 + "1 == 1") == f"compilation failed: {'0' * 32}... has more than 64 bits"
-
-
-def test_largest_and_smallest_numbers_are_literals() -> None:
-    assert value_of("9223372036854775807 > 0 && -9223372036854775808 < 0") is True
-    assert refusal_of("-9223372036854775809 < 0") == "compilation failed: -9223372036854775809 has more than 64 bits"
-
-
 def test_empty_list_takes_the_type_of_the_other() -> None:
     for both in ("[] + drivers", "drivers + []"):
         assert value_of(f"'gpu.example.com' in {both}") is True
@@ -499,18 +485,3 @@ def test_refused_pattern_writes_nothing_to_the_log_of_the_process(capfd: pytest.
     assert refusal_of("request.name.matches('(')") is not None
     assert refusal_of("request.name.matches('(a{99}){9}')") is not None
     assert capfd.readouterr() == ("", "")
-
-
-def test_sum_and_difference_may_be_the_largest_and_smallest_number() -> None:
-    assert value_of("9223372036854775806 + 1 == 9223372036854775807") is True
-    assert value_of("-9223372036854775807 - 1 == -9223372036854775808") is True
-    assert value_of("-9223372036854775808 - 1 < 0") == "-9223372036854775808 - 1 has more than 64 bits"
-
-
-def test_an_expression_has_at_most_128_opening_brackets() -> None:
-    assert refusal_of("(" * 128 + "true" + ")" * 128) is None
-    assert refusal_of("(" * 129 + "true" + ")" * 129) == "has 129 opening brackets, must have at most 128"
-
-
-def test_macros_walk_over_numbers() -> None:
-    assert value_of("[1, 2].all(n, n > 0) && [1, 2].filter(n, n > 1) == [2]") is True

@@ -5,6 +5,8 @@ That the rules are those of a server is proved in tests/apiserver/test_generated
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.builders import make_claim, make_request
@@ -129,13 +131,39 @@ def test_metadata_of_a_template_may_be_written_out_empty() -> None:
     ]
 
 
-def test_a_flat_request_is_reported_where_the_server_reports_it() -> None:
-    claim = edited(
-        whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/count", -1), ("spec/devices/requests/0/allocationMode", "x")
-    )
-    assert reported(claim)[0].startswith("spec.devices.requests[0].allocationMode: Unsupported value")
-    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/count", -1))
-    assert reported(claim) == ["spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero"]
+NO_CLASS = "exactly.deviceClassName: Required value"
+
+
+@table(
+    "minor, fields, errors",
+    {
+        "a count": (37, {"count": -1}, ["exactly.count: Invalid value: -1: must be greater than zero"]),
+        "a class": (37, {"deviceClassName": "A"}, ['exactly.deviceClassName: Invalid value: "A"']),
+        "a mode": (37, {"allocationMode": "Some"}, ['allocationMode: Unsupported value: "Some"']),
+        "a mode beside a count": (37, {"count": -1, "allocationMode": "x"}, ["allocationMode: Unsupported value"]),
+        "a mode, before 1.37": (36, {"allocationMode": "Some"}, ['exactly.allocationMode: Unsupported value: "Some"']),
+        **{
+            f"no class and no mode, which servers complete only of what has a class, {minor}": (
+                minor,
+                {"name": "all", "count": 1},
+                [NO_CLASS, 'exactly.allocationMode: Unsupported value: "": supported values: "All", "ExactCount"'],
+            )
+            for minor in (36, 37)
+        },
+        "no class and no count": (
+            *(37, {"name": "all", "allocationMode": "ExactCount"}),
+            [NO_CLASS, "exactly.count: Invalid value: 0: must be greater than zero"],
+        ),
+    },
+)
+def test_a_flat_request_is_reported_where_the_server_reports_it(
+    minor: int, fields: dict[str, Any], errors: list[str]
+) -> None:
+    claim = whole(CLAIM, "v1beta1")
+    request = claim["spec"]["devices"]["requests"][0]
+    claim["spec"]["devices"]["requests"][0] = fields if "name" in fields else request | fields
+    found = reported(claim, minor=minor)
+    assert_reported(found, [f"spec.devices.requests[0].{error}" for error in errors])
 
 
 def test_the_spec_of_a_claim_is_not_judged_again() -> None:
@@ -174,38 +202,6 @@ def test_before_1_35_the_entries_of_a_long_list_are_judged_as_well() -> None:
 def test_parameters_may_hold_what_json_can_spell() -> None:
     odd = {"surrogate": "\ud800", "large": 2**70, "none": None}
     assert reported(edited(whole(CLAIM), ("spec/devices/config/0/opaque/parameters", odd))) == []
-
-
-def test_wrong_class_of_a_flat_request_is_reported_where_the_server_reports_it() -> None:
-    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/deviceClassName", "A"))
-    (error,) = reported(claim)
-    assert error.startswith('spec.devices.requests[0].exactly.deviceClassName: Invalid value: "A"')
-
-
-@pytest.mark.parametrize(("minor", "at"), [(37, ""), (36, "exactly.")])
-def test_unknown_mode_of_a_flat_request_is_reported_where_it_is_written_from_1_37_on(minor: int, at: str) -> None:
-    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/allocationMode", "Some"))
-    (error,) = reported(claim, minor=minor)
-    assert error.startswith(f'spec.devices.requests[0].{at}allocationMode: Unsupported value: "Some"')
-
-
-@pytest.mark.parametrize("minor", [36, 37])
-def test_mode_of_a_flat_request_without_a_class_is_asked_for(minor: int) -> None:
-    """The server completes only what has a class."""
-    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0", {"name": "all", "count": 1}))
-    assert reported(claim, minor=minor) == [
-        "spec.devices.requests[0].exactly.deviceClassName: Required value",
-        'spec.devices.requests[0].exactly.allocationMode: Unsupported value: "": supported values: "All", "ExactCount"',
-    ]
-
-
-def test_count_of_a_flat_request_without_a_class_is_asked_for() -> None:
-    """Likewise."""
-    request = {"name": "all", "allocationMode": "ExactCount"}
-    assert reported(edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0", request))) == [
-        "spec.devices.requests[0].exactly.deviceClassName: Required value",
-        "spec.devices.requests[0].exactly.count: Invalid value: 0: must be greater than zero",
-    ]
 
 
 @pytest.mark.parametrize(("minor", "at"), [(37, ""), (36, ""), (35, ".matchAttribute"), (33, ".matchAttribute")])

@@ -32,12 +32,6 @@ def reported(manifest: Any, minor: int = 37) -> list[str]:
     return [str(error) for error in decoding_errors(manifest, kind_of(manifest), RELEASES[minor])]
 
 
-@pytest.mark.parametrize("minor", RELEASES)
-@pytest.mark.parametrize("manifest", VALID_MANIFESTS.values(), ids=VALID_MANIFESTS)
-def test_valid_manifests_can_be_decoded(manifest: Any, minor: int) -> None:
-    assert reported(manifest, minor) == []
-
-
 EXACTLY = "spec.devices.requests[0].exactly"
 INTEGER, LIST, OBJECT, TEXT = "a 64-bit integer", "a list", "an object", "a string"
 QUANTITY = 'a quantity like "500m", "16Gi" or 4'

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 import webhook
-from tests.builders import VALID_MANIFESTS, field_errors
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import NEWEST, RELEASES
@@ -86,12 +85,6 @@ def test_kinds_are_found_by_manifest() -> None:
 def test_only_claims_and_rules_have_a_status_to_judge() -> None:
     with_status = {resource.resource for resource, row in KINDS.items() if row.status_errors is not None}
     assert with_status == {"resourceclaims", "devicetaintrules"}
-
-
-@pytest.mark.parametrize("minor", RELEASES)
-@pytest.mark.parametrize("name", VALID_MANIFESTS)
-def test_what_is_valid_is_so_in_every_release(name: str, minor: int) -> None:
-    assert field_errors(VALID_MANIFESTS[name], minor=minor) == []
 
 
 def test_first_two_releases_differ_in_nothing() -> None:

@@ -120,9 +120,3 @@ def test_key_of_a_mapping_is_a_name_before_it_is_looked_for() -> None:
     at = f"{DEVICE}.nodeAllocatableResources[cpu].mapping.capacityKey"
     assert_reported(reported(changed, minor=37), [f'{at}: Not found: "a-b"'])
     assert_reported(reported(changed, minor=38), [f'{at}: Invalid value: "a-b": a valid C identifier'])
-
-
-@pytest.mark.parametrize(("kind", "form"), [(CLAIM, 0), (TEMPLATE, 0), *((SLICE, form) for form in range(4))])
-@pytest.mark.parametrize("version", ["v1", "v1beta2"])
-def test_object_with_everything_in_it_is_right_there_too(kind: str, form: int, version: str) -> None:
-    assert reported(whole(kind, version, form), minor=38) == []
