@@ -79,12 +79,9 @@ def test_claim_beyond_a_documented_limit_is_explained_only_to_a_controller() -> 
 
 
 def explained_of_unknown_author(word: str) -> Explanation:
-    claim = make_claim(
-        [make_toleration()],
-        meta=make_meta("claim", namespace="ml", annotations={"resource.kubernetes.io/pod-claim-name": "gpu"}),
-    )
     judge = judge_of(NO_KEY, unknownAuthor=word, generatedClaims="enforce")
-    return explain(make_admission_request(claim, user=CLAIM_CONTROLLER), make_context(judge=judge))
+    request = make_admission_request(generated(make_toleration()), user=CLAIM_CONTROLLER)
+    return explain(request, make_context(judge=judge))
 
 
 @pytest.mark.parametrize("word", ["warn", "deny"])
@@ -140,12 +137,8 @@ def test_what_is_no_claim_or_cannot_be_read_is_not_explained() -> None:
     ],
 )
 def test_reason_for_warnings_is_the_setting_that_makes_them(mode: str, generated_claims: str, note: str | None) -> None:
-    claim = make_claim(
-        [make_toleration()],
-        meta=make_meta("claim", namespace="ml", annotations={"resource.kubernetes.io/pod-claim-name": "gpu"}),
-    )
     judge = judge_of(NO_KEY, unknownAuthor="warn", generatedClaims=generated_claims, mode=mode)
-    request = make_admission_request(claim, user=CLAIM_CONTROLLER)
+    request = make_admission_request(generated(make_toleration()), user=CLAIM_CONTROLLER)
     notes = explain(request, make_context(judge=judge)).notes
     assert notes[1:] == (() if note is None else (note,))
     assert explained(make_claim([make_toleration()]), mode="warn", generatedClaims=generated_claims).notes == (

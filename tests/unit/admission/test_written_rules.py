@@ -195,6 +195,10 @@ LEFT_OUT = "has no such taint by patch firmware: its filter leaves it out, or an
             f"spec.deviceSelector: device {DRIVER}/node-1/gpu-1 {LEFT_OUT}",
         ),
         "unknown field": (written({**GPU_0, "other": 1}), "spec.deviceSelector: must consist of names"),
+        "no selector": (
+            {**written(), "spec": {"taint": evicting()}},
+            "spec.deviceSelector: must consist of names",
+        ),
         "a device to come": (
             written({**GPU_0, "pool": "node-9"}),
             "spec.deviceSelector: selects no published device, and is not within the names of patch firmware",
@@ -218,12 +222,6 @@ LEFT_OUT = "has no such taint by patch firmware: its filter leaves it out, or an
 )
 def test_rule_that_is_no_part_of_its_patch_is_refused(rule: Any, fault: str) -> None:
     assert faults(rule) == [fault]
-
-
-def test_rule_without_selector_is_refused() -> None:
-    rule = written()
-    del rule["spec"]["deviceSelector"]
-    assert faults(rule) == ["spec.deviceSelector: must consist of names"]
 
 
 PLAIN = stored_patch({"driver": DRIVER, "pool": "node-0"})

@@ -18,7 +18,6 @@ MISSING = "Required value: "
 ALLOCATABLE = "devices/0/nodeAllocatableResources"
 NO_MAPPING = {"gpu": {}, "cpu": {"mapping": {"capacityKey": "none"}}}
 OTHER_COUNTERS = [{}, {"counterSet": "A", "counters": {"B": {"value": "1"}}}]
-RANGE = {"default": "1", "validRange": {"min": "2", "max": "20", "step": "3"}}
 
 # The form of the slice, edits below `spec`, and what is said at a place below it.
 SLICES: dict[str, tuple[int, dict[str, Any], str, list[str]]] = {
@@ -60,19 +59,6 @@ SLICES: dict[str, tuple[int, dict[str, Any], str, list[str]]] = {
     "a policy that nothing can use": (
         *(0, {"devices/0/allowMultipleAllocations": DROP}, ".devices[0].capacity"),
         [f"[{name}].requestPolicy: Forbidden: allowMultipleAllocations must be true" for name in ("ranged", "listed")],
-    ),
-    "a range": (
-        *(
-            0,
-            {"devices/0/capacity/ranged/requestPolicy": RANGE},
-            ".devices[0].capacity[ranged].requestPolicy.validRange.",
-        ),
-        ["default: Invalid value: ", "max: Invalid value: ", "step: Invalid value: "],
-    ),
-    "options": (
-        *(0, {"devices/0/capacity/listed/requestPolicy/validValues": ["2", "2", "12", "8"]}),
-        ".devices[0].capacity[listed].requestPolicy.validValues",
-        ["[3]: Invalid value: ", '[1]: Duplicate value: "2"', "[2]: Invalid value: ", ": Invalid value: "],
     ),
     "counters that are taken": (
         *(0, {"devices/0/consumesCounters": OTHER_COUNTERS}, ".devices[0].consumesCounters"),
