@@ -46,7 +46,7 @@ def report(*manifests: Any, missing: str = "") -> StatusReport:
         objects.add(value)
     settings = StatusSettings(BUILTIN, Mode.DELEGATED, InTree.ACTIVE, NOW)
     kinds = frozenset(filter(None, [missing]))
-    return StatusReport("cluster", settings, missing=kinds, lines=lines_of(objects, settings, kinds)[0])
+    return StatusReport(settings, "https://cluster", missing=kinds, lines=lines_of(objects, settings, kinds)[0])
 
 
 HELD = pod("held", annotations={HOLD: "until noon"})

@@ -30,7 +30,11 @@ def written(verb: VerbRunner) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_taint_that_has_ended_is_set_again_by_its_rule(effect: str, flags: tuple[str, ...], verb: VerbRunner) -> None:
     acted = {"devicetaint.io/evict": "true", "devicetaint.io/confirm-impact": "v1 devices=1"}
-    meta = {"annotations": {**EXPIRED, **acted}, "labels": {"team": "a"}, "finalizers": ["example.com/audit"]}
+    meta: dict[str, Any] = {
+        "annotations": {**EXPIRED, **acted},
+        "labels": {"team": "a"},
+        "finalizers": ["example.com/audit"],
+    }
     verb.server.keep(rule_on(name_of(effect), effect="None", **meta))
     output = verb.output("taint", GPU, f"{ECC}=double-bit:{effect}", *flags)
     assert output == f"{GPU} modified by devicetaintrule.resource.k8s.io/{name_of(effect)}\n"
