@@ -323,5 +323,7 @@ def test_build_that_fails_leaves_the_demo_without_a_cluster_and_its_words(cold: 
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     numbers = [int(number) for number in re.findall(r"^(\d+)\. ", done.stdout, re.MULTILINE)]
     assert numbers == list(range(1, len(ALONE) + 1))
-    assert "the build has failed; why follows below" in done.stdout
+    # a build at the lowest priority may fail only when all chapters are told
+    told_between = "the build has failed; why follows below" in done.stdout
+    assert told_between is not ("Waiting for its build" in done.stdout)
     assert "dial tcp: no route to the module proxy" in done.stdout

@@ -293,7 +293,7 @@ def test_explanation_of_a_review_has_the_rules_that_the_decision_has(
     policies,
     lists_of_tolerations,
     st.sampled_from(UnknownAuthor),
-    st.tuples(st.sampled_from(PolicyMode), st.sampled_from(PolicyMode)),
+    st.tuples(st.sampled_from(PolicyMode), st.sampled_from([PolicyMode.ENFORCE, PolicyMode.WARN])),
     users,
     times,
 )
