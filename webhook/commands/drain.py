@@ -261,7 +261,7 @@ class Drain(msgspec.Struct):
                 self.waiting.remove(each.wanted.address)
                 self.written = time.monotonic()
                 write_more(f"{each.wanted.address}: all pods find a place, so the worker evicts them\n")
-            elif "(Conflict)" not in each.refusal:  # else its status is new, and the next look tries again
+            elif "(Conflict)" not in each.refusal:  # else it changed meanwhile, and the next look shows to what
                 raise ServerRefusal(each.refusal)
 
     def _ready(self, read: ReadInventory) -> tuple[WantedRule, ...]:

@@ -121,7 +121,6 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
 def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[TaintResult]:
     """Return the rules as they would be sent to a server that has those that are stored. Raises ServerRefusal."""
     writes, refusals = [], []
-    taken = {each.rule.meta.name for each in stored}
     for wanted in order.wanted:
         text = order.texts.get(wanted.name)
         annotations = {**order.annotations, **({CONFIRM_IMPACT: text} if text else {})}
@@ -129,9 +128,7 @@ def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) 
         # One that is being deleted is as good as gone, but for its name.
         known = next((each for each in found if not each.rule.deleting or each.rule.meta.name == wanted.name), None)
         if known is None:
-            names = (wanted.name, *[f"{wanted.name}-{number}" for number in range(2, len(taken) + 2)])
-            name = next(each for each in names if each not in taken)
-            writes.append(TaintResult(wanted, _TAINTED, name, wanted.manifest(name, version, annotations)))
+            writes.append(TaintResult(wanted, _TAINTED, wanted.name, wanted.manifest(version, annotations)))
         elif known.rule.deleting:
             name = known.rule.meta.name
             refusals.append(f"error: {wanted.address} has {wanted.taint.key} by rule {name}, which is being deleted")
@@ -164,19 +161,28 @@ def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -
 
 
 async def _written(store: RuleStore, order: TaintOrder, write: TaintResult, *, dry_run: bool) -> TaintResult:
+    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
+
+    if write.operation == _KEPT:
+        return write
     for _ in range(ATTEMPTS):
-        if write.operation == _KEPT:
-            return write
         response = await (store.create if write.operation == _TAINTED else store.replace)(write.obj, dry_run=dry_run)
         if response.granted:
             return write._replace(obj=response.body, warnings=response.warnings)
         if response.body.get("reason") != "Conflict":
             break
-        found = await store.get(write.name)
         try:
-            [write] = planned(order._replace(wanted=(write.wanted,)), [found] if found else [], store.version)
-        except ServerRefusal as changed:
-            return write._replace(refusal=str(changed))
+            found = await store.get(write.name)
+            [again] = planned(order._replace(wanted=(write.wanted,)), [found] if found else [], store.version)
+        except (ClusterError, ServerRefusal):
+            break
+        was, now = [
+            ({**each.obj["metadata"], "resourceVersion": "", "managedFields": []}, each.obj["spec"])
+            for each in (write, again)
+        ]
+        if was != now:
+            break  # more than its status changed meanwhile
+        write = again
     refusal = refusal_text(str(response.body.get("reason") or ""), response.message)
     return write._replace(warnings=response.warnings, refusal=refusal, message=response.message)
 

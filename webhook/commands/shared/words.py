@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, parse_time
 from webhook.api.rules import (
-    CONFIRM_IMPACT,
+    ACTING_ANNOTATIONS,
+    DESCRIPTION,
     EVICT,
     EXPIRES_AT,
     REACTION,
@@ -186,14 +188,14 @@ class WantedRule(NamedTuple):
         # A dot must not stand beside a dash in a subdomain.
         return f"{re.sub(r'-*[.]-*', '.', text)[:_NAME_MOST].strip('-.')}-{digest}"
 
-    def manifest(self, name: str, version: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+    def manifest(self, version: str, annotations: Mapping[str, str]) -> dict[str, Any]:
         """Return the rule as it is sent, in a version of the API."""
-        selector = {field: text for field, text in self.address._asdict().items() if text}
-        taint = {field: text for field, text in self.taint._asdict().items() if text}
+        selector = {name: text for name, text in self.address._asdict().items() if text}
+        taint = {name: text for name, text in self.taint._asdict().items() if text}
         return {
             "apiVersion": f"{GROUP}/{version}",
             "kind": _KIND,
-            "metadata": {"name": name, **({"annotations": dict(annotations)} if annotations else {})},
+            "metadata": {"name": self.name, **({"annotations": dict(annotations)} if annotations else {})},
             "spec": {"deviceSelector": selector, "taint": taint},
         }
 
@@ -221,12 +223,15 @@ class StoredTaintRule(NamedTuple):
         rule, (key, _, effect) = self.rule, wanted.taint
         if not self.is_for(wanted.address) or rule.taint.key != key:
             return False
-        changed = rule.taint.effect == NONE or (rule.softened and effect == NO_EXECUTE)
+        changed = self.has_ended(wanted) or (rule.softened and effect == NO_EXECUTE)
         return rule.taint.effect == effect or (changed and rule.meta.name == wanted.name)
 
     def has_ended(self, wanted: WantedRule) -> bool:
-        """Return whether it is there for this taint, and does nothing any more."""
-        return self.rule.taint.effect == NONE != wanted.taint.effect
+        """Return whether it is there for this taint, and has expired. Without that, effect None is a person's stop."""
+        expires = parse_time(self.rule.meta.annotations.get(EXPIRES_AT, ""))
+        if expires is None or self.rule.taint.effect != NONE:
+            return False
+        return wanted.taint.effect != NONE and expires <= datetime.now(UTC)  # noqa: TID251 -- the shell asks
 
     @property
     def maker(self) -> str:
@@ -258,8 +263,8 @@ class StoredTaintRule(NamedTuple):
         taint["effect"] = wanted.taint.effect
         if wanted.taint.value:
             taint["value"] = wanted.taint.value
-        gone = {EVICT, SOFTENED_FROM} if set_anew else set[str]()
-        gone |= {EXPIRES_AT, CONFIRM_IMPACT} if self.has_ended(wanted) else set[str]()
+        asked = (*ACTING_ANNOTATIONS, DESCRIPTION) if self.has_ended(wanted) else (EVICT, SOFTENED_FROM)
+        gone = asked if set_anew else ()
         known = (metadata.get("annotations") or {}).items()
         annotations = {**{name: text for name, text in known if name not in gone}, **annotations}
         return {**self.raw, "metadata": {**metadata, "annotations": annotations}, "spec": {**spec, "taint": taint}}

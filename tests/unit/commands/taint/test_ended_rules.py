@@ -13,7 +13,8 @@ GPU = "gpu.example.com/node-0/gpu-0"
 ADDRESS = DeviceAddress("gpu.example.com", "node-0", "gpu-0")
 DRAIN = "devicetaint.io/drain"
 OWN = {"example.com/own": "stays", "devicetaint.io/ticket": "OPS-7"}
-EXPIRED = {**OWN, "devicetaint.io/expires-at": "2026-06-01T11:00:00Z"}
+EXPIRED = {**OWN, "devicetaint.io/expires-at": "2020-06-01T11:00:00Z"}
+RETIRED = ("evict", "softened-from", "evictions-per-second", "not-before", "confirm-impact", "scope")
 SOFTENED = {"devicetaint.io/evict": "true", "devicetaint.io/softened-from": "NoExecute"}
 
 
@@ -29,9 +30,9 @@ def written(verb: VerbRunner) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("flags", [(), ("--overwrite",)])
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_taint_that_has_ended_is_set_again_by_its_rule(effect: str, flags: tuple[str, ...], verb: VerbRunner) -> None:
-    acted = {"devicetaint.io/evict": "true", "devicetaint.io/confirm-impact": "v1 devices=1"}
+    acted = {f"devicetaint.io/{name}": "1" for name in (*RETIRED, "description")}
     meta: dict[str, Any] = {
-        "annotations": {**EXPIRED, **acted},
+        "annotations": {**acted, **EXPIRED},
         "labels": {"team": "a"},
         "finalizers": ["example.com/audit"],
     }
@@ -54,7 +55,7 @@ def test_taint_that_is_set_again_has_the_flags_of_its_command(verb: VerbRunner) 
 
 
 def test_rule_that_acts_counts_before_one_that_has_ended(verb: VerbRunner) -> None:
-    verb.server.keep(rule_on(name_of("NoSchedule"), effect="None"), rule_on("z-by-hand"))
+    verb.server.keep(rule_on(name_of("NoSchedule"), effect="None", annotations=EXPIRED), rule_on("z-by-hand"))
     code, _, error = verb("taint", GPU, f"{ECC}:NoSchedule")
     assert (code, "--overwrite is false (rule z-by-hand)" in error, written(verb)) == (1, True, [])
 
@@ -62,7 +63,8 @@ def test_rule_that_acts_counts_before_one_that_has_ended(verb: VerbRunner) -> No
 def test_one_rule_that_has_ended_does_not_refuse_the_others_of_a_node(verb: VerbRunner) -> None:
     pools = [DeviceAddress("gpu.example.com", node) for node in ("node-0", "node-1")]
     name = name_of("NoSchedule", address=pools[0])
-    verb.server.keep(rule_on(name, effect="None", selector={"driver": "gpu.example.com", "pool": "node-0"}))
+    selector = {"driver": "gpu.example.com", "pool": "node-0"}
+    verb.server.keep(rule_on(name, effect="None", selector=selector, annotations=EXPIRED))
     output = verb.output("taint", "--node=node-0", "--node=node-1", f"{ECC}:NoSchedule")
     assert [line.split()[1] for line in output.splitlines()] == ["modified", "tainted"]
     assert [method for method, _ in written(verb)] == ["PUT", "POST"]
@@ -112,19 +114,22 @@ def test_softened_rule_stays_beside_another_that_is_confirmed(verb: VerbRunner) 
     "meta",
     [
         {"effect": "NoExecute"},
-        {"effect": "None", "key": "example.com/other"},
+        {"effect": "None", "key": "example.com/other", "annotations": EXPIRED},
         {"effect": "NoSchedule", "selector": {"driver": "gpu.example.com", "pool": "node-1"}},
-        {"effect": "None", "selector": {}},
+        {"effect": "None", "selector": {}, "annotations": EXPIRED},
+        {"effect": "None", "annotations": OWN},
+        {"effect": "None", "annotations": {"devicetaint.io/expires-at": "soon"}},
+        {"effect": "None", "annotations": {"devicetaint.io/expires-at": "2099-06-01T11:00:00Z"}},
     ],
 )
-def test_rule_that_people_made_another_of_is_left_alone(meta: dict[str, Any], verb: VerbRunner) -> None:
+@pytest.mark.parametrize("flags", [(), ("--overwrite",)])
+def test_rule_that_people_stopped_or_made_another_of_is_left_alone(
+    flags: tuple[str, ...], meta: dict[str, Any], verb: VerbRunner
+) -> None:
     name = name_of("NoSchedule")
-    verb.server.keep(rule_on(name, **meta), rule_on(f"{name}-2", key="example.com/other"))
-    output = verb.output("taint", GPU, f"{ECC}:NoSchedule", "--overwrite")
-    assert output == f"{GPU} tainted by devicetaintrule.resource.k8s.io/{name}-3\n"
-    [(method, rule)] = written(verb)
-    assert (method, rule["metadata"]["name"]) == ("POST", f"{name}-3")
-    assert verb("taint", GPU, f"{ECC}:NoSchedule")[0] == 1
+    verb.server.keep(rule_on(name, **meta))
+    error = f'Error from server (AlreadyExists): devicetaintrules.resource.k8s.io "{name}" already exists\n'
+    assert verb("taint", GPU, f"{ECC}:NoSchedule", *flags) == (1, "", error)
 
 
 @pytest.mark.parametrize(
