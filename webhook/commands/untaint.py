@@ -219,20 +219,21 @@ def _rules_on_shared_devices(
         reach = devices.reach.get(address)
         if reach is None or (reach and (reach.issubset(nodes) or reach.isdisjoint(nodes))) or address in devices.held:
             continue
-        if each.is_for(address) and pattern.matches(each.rule.taint.key, each.rule.taint.effect):
+        if each.is_for(address) and _sets(each, address, pattern):
             yield f"rule {visible(each.rule.meta.name)} taints {address}, which other nodes can use, too: name that"
+
+
+def _sets(stored: StoredTaintRule, address: DeviceAddress, pattern: TaintPattern) -> bool:
+    """Return whether a rule sets such a taint, or was written to do so on just these devices."""
+    wanted = WantedRule(address, TaintSpec(pattern.key, "", pattern.effect))
+    return pattern.matches(stored.rule.taint.key, stored.rule.taint.effect) or stored.is_for_rule(wanted)
 
 
 def choose(
     address: DeviceAddress, pattern: TaintPattern, stored: Sequence[StoredTaintRule], inventory: Inventory | None
 ) -> UntaintChoice:
     """Return what to delete of one address. `inventory` has slices; None if they could not be read."""
-    wanted = WantedRule(address, TaintSpec(pattern.key, "", pattern.effect))
-    of_key = [
-        each
-        for each in stored
-        if pattern.matches(each.rule.taint.key, each.rule.taint.effect) or each.is_for_rule(wanted)
-    ]
+    of_key = [each for each in stored if _sets(each, address, pattern)]
     exact = [each for each in of_key if each.is_for(address)]
     staying = [each.maker for each in exact if each.maker]
     staying += filter(None, [_other_rule(address, each) for each in of_key if each not in exact])

@@ -111,7 +111,7 @@ WRONG: Final = {
     f"taint {GPU} k=a:NoSchedule k=b:NoSchedule": "duplicated taints with the same key and effect",
     f"taint {GPU} ecc-": f"ecc- removes a taint: run device-taint-webhook untaint {GPU} ecc-",
     f"taint {GPU} k:NoExecute --evict": "--evict goes with effect NoSchedule, not NoExecute",
-    "taint gpu_x k:None": "'gpu_x' must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE",
+    "taint GPU k:None": "'GPU' must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE",
     f"taint {GPU} k:None --node node-0": "with --node or --selector only drivers can be named",
     "taint --node a -l b k:None": f"--node and --selector {TOGETHER}",
     f"taint {GPU} k:None --for soon": "'soon' must be a whole number with a unit",

@@ -121,24 +121,28 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
 def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[TaintResult]:
     """Return the rules as they would be sent to a server that has those that are stored. Raises ServerRefusal."""
     writes, refusals = [], []
+    names = {each.name for each in order.wanted}
     for wanted in order.wanted:
+        others = names - {wanted.name}
         text = order.texts.get(wanted.name)
         annotations = {**order.annotations, **({CONFIRM_IMPACT: text} if text else {})}
-        found = sorted([each for each in stored if each.is_for_rule(wanted)], key=lambda each: each.has_ended(wanted))
+        found = [each for each in stored if each.is_for_rule(wanted) and each.rule.meta.name not in others]
+        found.sort(key=lambda each: each.has_ended(wanted))
         # One that is being deleted is as good as gone, but for its name.
         known = next((each for each in found if not each.rule.deleting or each.rule.meta.name == wanted.name), None)
         if known is None:
             writes.append(TaintResult(wanted, _TAINTED, wanted.name, wanted.manifest(version, annotations)))
-        elif known.rule.deleting:
+            continue
+        effect = known.rule.taint.effect
+        softened = "" if effect == wanted.taint.effect else f", softened to {effect},"
+        if known.rule.deleting:
             name = known.rule.meta.name
             refusals.append(f"error: {wanted.address} has {wanted.taint.key} by rule {name}, which is being deleted")
         elif known.maker:
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
         elif _is_written(order, known, wanted):
-            writes.append(TaintResult(wanted, _KEPT, known.rule.meta.name, known.raw))
+            writes.append(TaintResult(wanted, _KEPT + softened, known.rule.meta.name, known.raw))
         elif order.existing == "refuse" and not known.has_ended(wanted):
-            effect = known.rule.taint.effect
-            softened = "" if effect == wanted.taint.effect else f", softened to {effect},"
             refusals.append(
                 f"error: {wanted.address} already has {wanted.taint.key} taint(s) with same effect(s){softened} and"
                 f" --overwrite is false (rule {known.rule.meta.name})"
@@ -163,7 +167,7 @@ def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -
 async def _written(store: RuleStore, order: TaintOrder, write: TaintResult, *, dry_run: bool) -> TaintResult:
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
 
-    if write.operation == _KEPT:
+    if write.operation.startswith(_KEPT):
         return write
     for _ in range(ATTEMPTS):
         response = await (store.create if write.operation == _TAINTED else store.replace)(write.obj, dry_run=dry_run)

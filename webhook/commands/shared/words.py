@@ -73,7 +73,8 @@ def as_device_address(text: str) -> DeviceAddress:
     kind, _, name = text.partition("/")
     driver, *rest = (name if name and type_in(kind) in DEVICES else text).split("/")
     device = rest.pop() if len(rest) > 1 else ""
-    if not is_driver_name(driver) or any(map(dns1123_subdomain, rest)) or (device and dns1123_label(device)):
+    word = "." not in driver and driver != driver.lower()  # such as NoSchedule
+    if word or not is_driver_name(driver) or any(map(dns1123_subdomain, rest)) or (device and dns1123_label(device)):
         raise WrongUsage(_FORM)
     return DeviceAddress(driver, "/".join(rest), device)
 

@@ -53,7 +53,10 @@ def test_address_is_read_and_written_alike(text: str, address: DeviceAddress) ->
     assert str(address) == text
 
 
-@pytest.mark.parametrize("text", ["", "/", "gpu_x", f"{DRIVER}//gpu-0", f"{DRIVER}/node-7/gpu.0", f"{DRIVER}/a/b//"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "/", "gpu_x", "GPU", "NoSchedule", "Pod/x", f"{DRIVER}//gpu-0", f"{DRIVER}/node-7/gpu.0", f"{DRIVER}/a/b//"],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE"):
         as_device_address(text)
