@@ -186,9 +186,9 @@ class Checker:
             case "size", (argument,):
                 return operators.size(self.check(argument), shown(node))
             case "has", (Select() as select,):
-                operand, _ = self._field(select)
-                run, field = operand.run, select.field
-                found = lambda scope: run(scope).get(field) is not None  # noqa: E731 -- like its neighbours
+                operand, kind = self._field(select)
+                entry = isinstance(operand.type, MapType)
+                found = values.present(operand.run, select.field, kind, shown(select), entry=entry)
                 return Checked(Scalar.BOOL, operand.steps + 1, found, shown(node))
             case ("size" | "has") as function, _:
                 raise refused(f"{shown(node)}: {function}() takes one {'field' if function == 'has' else 'argument'}")

@@ -60,7 +60,7 @@ class MapType(msgspec.Struct, frozen=True):
 
 
 class ObjectType(msgspec.Struct, frozen=True):
-    """An object with named fields; `has()` tells whether one is present."""
+    """An object with named fields; `has()` tells whether one is set to more than its empty value."""
 
     fields: Mapping[str, VariableType]
 
@@ -153,6 +153,19 @@ def keys(of: Run, what: str) -> Run:
     """The keys of a map, for macros."""
     read = reader(Scalar.STRING, f"a key of {what}")
     return lambda scope: list(map(read, _bound_list(of(scope), what)))
+
+
+def present(of: Run, field: str, kind: VariableType, what: str, *, entry: bool) -> Run:
+    """`has()`: of an object, a field that is empty or false is not there, as in proto3. Numbers and entries may be."""
+    counts = entry or kind == Scalar.INT
+
+    def run(scope: Scope) -> bool:
+        value = of(scope).get(field)
+        if value is None and isinstance(kind, ListType):  # lists are never left out unless they are not known
+            _unread(value, what)
+        return value is not None and (counts or bool(value))
+
+    return run
 
 
 def entry(of: Run, index: Run, what: str) -> Run:
