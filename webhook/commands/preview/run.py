@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -93,6 +94,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import RELEASES, Release
+from webhook.validation.strict import strict_findings
 
 _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
@@ -266,7 +268,7 @@ class _Previews:
         changes = list(patch_changes(effective, patch))
         result = PatchResult(changes, made, faults, effective.inapplicable.get(name, ""))
         errors = self._errors(subject, given, self._source.stock.patches.get(name))
-        row = _with_findings(subject, errors, lint(patch, None, self._now))
+        row = _with_findings(subject, errors, list(lint(patch, None, self._now)), self._release)
         preview = self._with_places(preview)
         notes = [*patch_notes(result), *notes_of(patch, preview, self._source)]
         return PreviewedObject(row, patch, preview, notes, patch=result)
@@ -322,7 +324,7 @@ class _Previews:
             errors = self._errors(subject, value, inventory.slices.get(value.meta.name))
         preview = as_our_worker(inventory, preview, self._pods, now)
         preview = self._with_places(preview, value.meta.name if isinstance(value, DeviceTaintRule) else "")
-        row = _with_findings(subject, errors, advice)
+        row = _with_findings(subject, errors, advice, self._release)
         notes = [*notes_of(value, preview, source), *window_notes(preview, source, self._policy, now)]
         evicted = [each.pod for each in preview.pods if each.outcome is PodOutcome.EVICTED and each.pod is not None]
         lost = count_gangs(evicted, self._pods.gang_of)
@@ -333,10 +335,12 @@ class _Previews:
     def _gangs(self) -> Counter[Gang]:
         return count_gangs(self._inventory.pods.values(), self._pods.gang_of)
 
-    def _errors(self, subject: _Subject, value: Any, old: Any) -> Iterable[FieldError]:
+    def _errors(self, subject: _Subject, value: Any, old: Any) -> Iterator[FieldError]:
         """Return what an API server would refuse it for."""
-        kind = GroupVersionKind.parse(subject.row.api_version, subject.row.kind)
-        return KINDS[BY_KIND[kind]].errors(value, old, self._release)
+        rules = KINDS[BY_KIND[GroupVersionKind.parse(subject.row.api_version, subject.row.kind)]]
+        yield from rules.errors(value, old, self._release)
+        if rules.documented is not None:
+            yield from rules.documented(value, old)
 
     def _confirmation_of(self, rule: DeviceTaintRule, old: DeviceTaintRule | None) -> str:
         """Return the text that confirms what a rule hits now, or would once its effect is raised."""
@@ -355,9 +359,12 @@ class _Previews:
         return CarriedText(rule, old, request, context).text_for(hit)
 
 
-def _with_findings(subject: _Subject, errors: Iterable[FieldError], advice: Iterable[Finding]) -> Row:
-    findings = [*_denials(errors), *advice]
-    return replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
+def _with_findings(subject: _Subject, errors: Iterable[FieldError], advice: Sequence[Finding], release: Release) -> Row:
+    manifest, kind = subject.manifest, GroupVersionKind.parse(subject.row.api_version, subject.row.kind)
+    advised = {each.error.path.written for each in advice}  # of what later releases may select by
+    strict = [each for each in strict_findings(manifest.value, kind, release) if each.error.path.written not in advised]
+    entries = entries_of(manifest.spot, strict, at_keys=True), entries_of(manifest.spot, [*_denials(errors), *advice])
+    return replace(subject.row, entries=tuple(chain(*entries)))
 
 
 def _may_need_text(answer: DryRunResult, stored: DeviceTaintRule | None) -> bool:
