@@ -218,6 +218,8 @@ def _translated(error: _SchemaError, at: Path) -> Iterator[FieldError]:
         yield FieldError(ErrorType.TYPE_INVALID, path, outline(value), _type_words(expected, rules))
     elif error.validator == "enum":
         yield not_supported(path, outline(value), [word for word in expected if isinstance(word, str)])
+    elif error.validator == "minLength" and value and not _compiled(rules.get("pattern", ".*")).match(value):
+        return  # its pattern says more
     elif error.validator != "type":
         yield _PLAIN[error.validator](path, value, expected)
 
@@ -228,7 +230,9 @@ _PLAIN: Final[Mapping[str, Callable[[Path, JSON, JSON], FieldError]]] = {
     "maxLength": lambda path, _, most: FieldError(
         ErrorType.TOO_LONG, path, "", f"may not be more than {most} characters"
     ),
-    "minLength": lambda path, _, __: required(path, "must not be empty"),
+    "minLength": lambda path, value, least: (
+        invalid(path, value, f"must have at least {least} characters") if value else required(path, "must not be empty")
+    ),
     "maxProperties": lambda path, value, most: too_many(path, len(value), most),
     "minProperties": lambda path, _, __: required(path, "must not be empty"),
     "minimum": lambda path, value, least: invalid(path, value, f"must be at least {least}"),
