@@ -61,7 +61,7 @@ from webhook.validation.rules import SELECTOR, TAINT
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
 _ABOUT: Final = {
     Author.CLAIMED: " (author as claimed, unverified)",
-    Author.UNKNOWN: " (requester unknown: rules on requesters counted as matching)",
+    Author.UNKNOWN: " (requester unknown: rules on requesters count as matching if they refuse)",
 }
 _HEADERS: Final = ("RULE", "NAMESPACE", "ERRORS", "WARNINGS", "OBJECTS")
 _DEVICES: Final = Path.root().child("spec", "devices")

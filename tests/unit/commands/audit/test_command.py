@@ -120,7 +120,7 @@ def test_authors_in_a_dump_are_believed_and_said_to_be_unverified(run_audit: Aud
 
 
 def test_who_is_unknown_is_said_where_rules_ask_who(run_audit: AuditRunner) -> None:
-    text = "(requester unknown: rules on requesters counted as matching) (rule no-broken)"
+    text = "(requester unknown: rules on requesters count as matching if they refuse) (rule no-broken)"
     assert text in run_audit(dump=[claim(BROKEN)], policy=POLICY)[1]
     assert "(requester unknown" not in run_audit(dump=[claim(BROKEN)], policy={**HEADER, "rules": [NO_BROKEN]})[1]
 
