@@ -6,7 +6,7 @@ Source: `semantics.md` M-1 to M-5, E-2, E-6, E-9, E-10, K-4, K-5; KEP-5055, Devi
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -223,11 +223,11 @@ class Pool:
     def devices(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
         """The devices of the newest generation by name, with the taints that the slices put on them (N-6, K-1)."""
         devices = {device.name: device.taints for value in self.newest for device in value.devices}
+        added: dict[str, list[DeviceTaint]] = defaultdict(list)  # a tuple that grew would be copied for each taint
         for value in self.newest:
             for entry in value.slice_taints:
-                if entry.device in devices:
-                    devices[entry.device] += (entry.taint,)
-        return devices
+                added[entry.device].append(entry.taint)
+        return devices | {name: (*devices[name], *taints) for name, taints in added.items() if name in devices}
 
     @cached_property
     def evicting(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
