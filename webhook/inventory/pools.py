@@ -138,7 +138,10 @@ _SHARED: Final = b'"allowMultipleAllocations"'
 
 
 def names_pool(selector: DeviceSelector | None, pool: PoolId) -> bool:
-    """Tell whether a selector may select devices of a pool, by the names of driver and pool; a missing one does not."""
+    """Tell whether a selector may select devices of a pool, by the names of driver and pool; a missing one does not.
+
+    Unknown fields are passed over.
+    """
     return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
 
 
