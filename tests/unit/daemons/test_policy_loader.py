@@ -63,10 +63,10 @@ class Kept:
     def __init__(self, read: Any = read_policy) -> None:
         self.policies = PolicyStore()
         self.metrics = PolicyMetrics()
-        self.told: list[tuple[str, str]] = []
+        self.told: list[tuple[str, str, str]] = []
         self.seconds = 0.0
         self.loader = PolicyLoader(self.policies, self.metrics, read, clock=lambda: self.seconds)
-        self.loader.record = lambda reason, _action, note: self.told.append((reason, note))
+        self.loader.record = lambda reason, action, note: self.told.append((reason, action, note))
 
     def after(self, *offers: str | dict[str, str] | BinaryData | None) -> Kept:
         """Offers one after the other, each taken before the next comes; a text is that of the policy."""
@@ -119,7 +119,7 @@ def test_policy_in_use_is_the_last_that_can_be_used(
     assert (hash_ == "builtin", kept.rules) == (rules is None, rules or [])
     assert (kept.samples["policy_load_success",], kept.samples["policy_info", hash_]) == (loaded, 1.0)
     assert kept.loader.problem is None, "a broken policy is no reason not to answer"
-    assert [reason for reason, _ in kept.told] == told
+    assert [each[:2] for each in kept.told] == [(reason, "LoadPolicy") for reason in told]
     assert (kept.policies.state.failure == "") is (loaded == 1.0)
 
 
@@ -154,10 +154,10 @@ def test_loss_of_a_policy_is_a_warning_and_an_event_and_its_absence_is_none(capl
     assert [record.levelname for record in caplog.records if "built-in" in record.message] == ["INFO", "INFO"]
     caplog.clear()
     kept = Kept().after(GOOD, BROKEN, None)
-    assert "data[policy.yaml].rules[0].action: Unsupported value" in kept.told[0][1]
+    assert "data[policy.yaml].rules[0].action: Unsupported value" in kept.told[0][2]
     [record] = [record for record in caplog.records if "built-in" in record.message]
     assert record.levelname == "WARNING"
-    assert record.__dict__["lastPolicyHash"] in kept.told[1][1]
+    assert record.__dict__["lastPolicyHash"] in kept.told[1][2]
 
 
 def test_metrics_tell_the_mode_of_the_policy_in_use_and_its_pause() -> None:
@@ -179,8 +179,8 @@ def test_config_map_without_a_policy_leaves_the_last_good_one_in_use(
     offer, why = UNREADABLE[content]
     kept = Kept().after(*([before] if before else []), offer)
     assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"] if before else [], 0.0)
-    ((reason, note),) = kept.told
-    assert (reason, why in note, kept.loader.problem) == ("PolicyNotLoaded", True, None)
+    ((reason, action, note),) = kept.told
+    assert (reason, action, why in note, kept.loader.problem) == ("PolicyNotLoaded", "LoadPolicy", True, None)
     (record,) = [each for each in caplog.records if each.message.startswith("policy not loaded")]
     assert vars(record)["errors"][0].startswith(why)
     assert kept.policies.state.failure.startswith(why)
@@ -191,7 +191,8 @@ def test_candidate_as_binary_data_is_one_that_cannot_be_tried() -> None:
     kept = Kept().after(BinaryData(("candidate.yaml",), {"policy.yaml": GOOD}))
     assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"], 1.0)
     assert kept.samples["policy_candidate_load_success",] == 0.0
-    ((_, note),) = kept.told
+    ((_, action, note),) = kept.told
+    assert action == "LoadPolicy"
     assert note == (
         "candidate policy not loaded: binaryData[candidate.yaml]: Forbidden: must be in data, as text in UTF-8"
     )
@@ -242,7 +243,7 @@ def test_exceptions_that_end_within_a_week_are_told_once(days: int, told: int) -
     kept = Kept().after({"policy.yaml": f"{GOOD}exceptions: [{exception}]\n"})
     kept.loader.remind(NOW)
     kept.loader.remind(NOW + timedelta(minutes=10))
-    assert [reason for reason, _ in kept.told] == ["ExceptionEndsSoon"] * told
+    assert [each[:2] for each in kept.told] == [("ExceptionEndsSoon", "RemindOfException")] * told
     assert kept.samples["policy_exception_expiry_timestamp_seconds", "lab"] == (NOW + timedelta(days=days)).timestamp()
 
 
