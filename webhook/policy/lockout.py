@@ -80,7 +80,8 @@ def lockouts(
     if denied is not None:
         text = (
             f"would deny {evictor.username}, which turns rules that expire to effect None; "
-            "let a rule before it allow that account, or list effects NoSchedule and NoExecute"
+            "let a rule before it allow that account, without drivers and pools, or list effects NoSchedule and "
+            "NoExecute"
         )
         yield forbidden(at.child("taintRules").index(denied), text)
 
@@ -172,8 +173,9 @@ def _denies_evictor(rules: Sequence[Rule], evictor: Requester, check: Callable[[
         taints = rest.taints or TaintMatch()
         if rest.evict is True or NONE not in (taints.effects or EFFECTS):
             continue
-        # A rule that names no driver or pool is denied by each of them, and allowed by none.
-        harmless = structs.replace(rest, drivers=(), pools=(), taints=structs.replace(taints, effects=(NONE,)))
+        # A rule that names no driver or pool is denied by each of them, and allowed by none. Our worker unsets evict.
+        taints = structs.replace(taints, effects=(NONE,))
+        harmless = structs.replace(rest, drivers=(), pools=(), evict=False, taints=taints)
         if not any(covers(each, harmless) for each in allowed):
             return position
     return None
