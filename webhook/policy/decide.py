@@ -53,7 +53,9 @@ class _Compiled:
         self.steps = [ScopedRule(rule, Matcher(rule.match, allowing=rule.action is Action.ALLOW), ()) for rule in rules]
         self.matchers = [step.matcher for step in self.steps]
         self.scopes = ScopeIndex(self.matchers)
-        self.by_name = {step.rule.name: number for number, step in enumerate(self.steps)}
+        self.by_name: dict[str, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            self.by_name.setdefault(step.rule.name, []).append(number)
 
     def applying(self, scope: Scope, check: Check) -> int:
         """The rules that can match in a scope, one bit each."""
@@ -64,8 +66,7 @@ class _Compiled:
         found: dict[int, ScopedRule] = {}
         for compiled in exceptions:
             for name in dict.fromkeys(compiled.exception.rules):
-                number = self.by_name.get(name)
-                if number is not None:
+                for number in self.by_name.get(name, ()):
                     step = found.get(number) or self.steps[number]
                     found[number] = step._replace(exceptions=(*step.exceptions, compiled))
         return found
