@@ -319,8 +319,8 @@ def program_of(node: Invocation, operands: Sequence[Node]) -> Any:
     program = compiled_pattern(pattern.value)
     if program is PatternFault.ILLEGAL:
         raise SelectorError.internal("error parsing regexp")
-    if program is PatternFault.TOO_LARGE:
-        raise SelectorError.unsupported(PatternFault.TOO_LARGE.value)
+    if isinstance(program, PatternFault):
+        raise SelectorError.unsupported(program.value)
     return program
 
 

@@ -47,6 +47,8 @@ _OPTIONAL: Final = 100
 """Optional parts; each takes an instruction's time for each other one."""
 _ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 """`\\C`, which RE2 takes and Go does not."""
+_UNKNOWN_CLASS: Final = re.compile(r": \\[pP]\{.*\w.*\}$")
+"""What RE2 says of a class that it does not know."""
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _QUOTED: Final = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\",
@@ -67,6 +69,8 @@ class PatternFault(Enum):
     """No API server takes it either."""
     TOO_LARGE = "a pattern of this size; use a smaller one, or several"
     """Go may take it, as it needs less memory for classes of characters."""
+    UNKNOWN_CLASS = r"a class of characters of this name; use a short one, such as \p{L}, or that of a script"
+    """Go may take it: from 1.25, it has more names than RE2, in any case."""
 
 
 def instructions(pattern: str, of_class: int = _CLASS_INSTRUCTIONS) -> int:
@@ -109,7 +113,9 @@ def compiled_pattern(pattern: str) -> Any:
     try:
         return compiled(pattern, min(_MEMORY_BYTES + _INSTRUCTION_BYTES * instructions(pattern), _MEMORY_MAX_BYTES))
     except PatternError as error:
-        return PatternFault.TOO_LARGE if error.too_large else PatternFault.ILLEGAL
+        if error.too_large:
+            return PatternFault.TOO_LARGE
+        return PatternFault.UNKNOWN_CLASS if _UNKNOWN_CLASS.search(str(error)) else PatternFault.ILLEGAL
 
 
 def _program(charge: Charge, pattern: Any) -> Any:
@@ -118,10 +124,10 @@ def _program(charge: Charge, pattern: Any) -> Any:
         return pattern
     charge_pattern(charge, pattern, _COMPUTED_STEPS)
     program = compiled_pattern(pattern)
-    if program is PatternFault.TOO_LARGE:
-        raise EvaluationError(f"not supported here: {program.value}")
     if program is PatternFault.ILLEGAL:
         raise EvaluationError(program.value)
+    if isinstance(program, PatternFault):
+        raise EvaluationError(f"not supported here: {program.value}")
     return program
 
 
