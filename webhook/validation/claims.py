@@ -23,7 +23,8 @@ from webhook.validation.taints import toleration_list_errors, tolerations_are_fi
 SPEC: Final = Path.root().child("spec")
 TEMPLATE_SPEC: Final = SPEC.child("spec")
 _RESULTS: Final = Path.root().child("status", "allocation", "devices", "results")
-_DEFAULTS: Final[dict[str, JSON]] = {"operator": "Equal", "allocationMode": "ExactCount", "count": 1}
+_DEFAULTS: Final = {"operator": (EQUAL,), "allocationMode": ("ExactCount",), "count": (0, 1)}
+_DEFAULTS_OF_ALL: Final = {**_DEFAULTS, "count": (0,)}
 
 
 def claim_errors(new: ResourceClaim, old: ResourceClaim | None, release: Release) -> Iterator[FieldError]:
@@ -158,7 +159,10 @@ def _reduced(key: str, value: JSON, inside: str) -> object:
     if (inside, key) == ("capacity", "requests") and isinstance(value, dict):
         numbers = {name: parse_quantity(text) for name, text in value.items()}
         return {name: value[name] if number is None else number for name, number in numbers.items()}
-    return semantic(value, key)
+    if (inside, key) == ("quantity", "value") and value:
+        number = parse_quantity(value)
+        return value if number is None else number
+    return semantic(value, "quantity" if inside in {"capacity", "counters"} else key)
 
 
 def semantic(value: JSON, inside: str = "") -> object:
@@ -169,10 +173,11 @@ def semantic(value: JSON, inside: str = "") -> object:
     """
     if isinstance(value, dict):
         reduced = {key: _reduced(key, entry, inside) for key, entry in value.items()}
+        defaults = _DEFAULTS_OF_ALL if reduced.get("allocationMode") == "All" else _DEFAULTS
         return {
             key: entry
             for key, entry in reduced.items()
-            if entry is not None and entry not in ("", [], {}) and _DEFAULTS.get(key) != entry
+            if entry is not None and entry not in ("", [], {}) and entry not in defaults.get(key, ())
         }
     if isinstance(value, list):
         return [semantic(entry, inside) for entry in value]

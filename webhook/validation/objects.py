@@ -20,7 +20,7 @@ from webhook.api.quantities import A_QUANTITY, parse_quantity
 from webhook.api.schema import RELEASES, Reference, fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
 from webhook.validation.device_objects import slice_spec_errors
-from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value, size_bytes
+from webhook.validation.formats import dns1123_label, each_invalid, go_lower, label_key, label_value, size_bytes
 from webhook.validation.nodes import Node
 from webhook.validation.releases import Release
 
@@ -209,7 +209,7 @@ def _map_errors(meta: Node) -> Iterator[FieldError]:
         yield from each_invalid(path, value or "", label_value(value or ""))
     annotations, path = meta.get("annotations") or {}, meta.at("annotations")
     for key in annotations:
-        yield from each_invalid(path, key, label_key(key.lower()))
+        yield from each_invalid(path, key, label_key(go_lower(key)))
     if sum(size_bytes(key) + size_bytes(value or "") for key, value in annotations.items()) > ANNOTATIONS_MAX_BYTES:
         yield too_long(path, ANNOTATIONS_MAX_BYTES)
 
