@@ -7,7 +7,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,7 +17,7 @@ import msgspec
 from webhook.api.messages import counted
 from webhook.api.meta import OWN_GROUP
 from webhook.api.pods import DAEMON_SET
-from webhook.api.rules import EVICT
+from webhook.api.rules import EVICT, Condition
 from webhook.api.taints import NO_SCHEDULE, NONE, DeviceTaint
 from webhook.commands.shared.device_selection import DeviceSelection, belonging, nodes_of, refuse_missing, split_nodes
 from webhook.commands.shared.flags import (
@@ -50,13 +50,21 @@ from webhook.commands.shared.tainting import (
     write_taints,
     write_warnings,
 )
-from webhook.commands.shared.words import DeviceAddress, TaintSpec, WantedRule, as_taint_spec, split_words
+from webhook.commands.shared.words import (
+    DeviceAddress,
+    StoredTaintRule,
+    TaintSpec,
+    WantedRule,
+    as_taint_spec,
+    split_words,
+)
 from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.config.texts import as_lifetime
 from webhook.eviction.conditions import ConditionReason
 from webhook.files.report import visible
 from webhook.inventory.state import claim_keys, is_pod
 from webhook.inventory.targets import DeviceNames
+from webhook.validation.formats import dns1123_subdomain
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
@@ -70,9 +78,7 @@ _CALM_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 30.0
 """How long claims may stay allocated after their pods; who holds a device longer than that holds it for good."""
 _SILENCE_SECONDS: Final = 30.0
-"""A worker writes its first condition within seconds."""
-_HEARD_SECONDS: Final = 10.0
-"""After a rule was changed, until what the worker says of it takes that into account."""
+"""A worker writes its first condition within seconds; that of before counts again after this time."""
 _GIVES_UP: Final = frozenset(
     {ConditionReason.STOPPED, ConditionReason.HELD_BY_POD_GROUP, ConditionReason.RETURNS_TO_DEVICE}
 )
@@ -97,7 +103,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if dry_run is not DryRun.NONE:
         return written or 0
     try:
-        end = _watch(options, parser, drain) if written is None else _UNREAD
+        end = _watch(options, parser, drain) if written is None else _UNREAD._replace(code=written or REFUSED)
     except KeyboardInterrupt:
         text = visible("; ".join(["the taint stays, and the worker goes on", *drain.waits]))
         sys.stderr.write(f"\ninterrupted: {text}. To take it back: {drain.undo()}\n")
@@ -106,12 +112,14 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
     stays = f"The taint stays. To take it back: {drain.undo()}\n" if drain.closed else ""
     sys.stderr.write(f"error: not drained: {visible(end.text)}\n{stays}")
-    return flushed(written or REFUSED)
+    return flushed(end.code)
 
 
 def _read(options: argparse.Namespace) -> tuple[DeviceSelection, TaintSpec]:
     words, nodes = split_nodes(options.words)
     nodes += [each for each in words if "/" not in each]
+    if wrong := [each for each in nodes if dns1123_subdomain(each)]:
+        raise WrongUsage(f"{wrong[0]!r} cannot be the name of a node")
     addresses, taints = split_words([each for each in words if "/" in each])
     taint = as_taint_spec(f"{options.key}:{NO_SCHEDULE}")
     if taint.key != options.key:
@@ -127,12 +135,15 @@ def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> Dr
 
     timeout = math.inf if options.timeout is None else options.timeout.total_seconds()
     interval = options.interval or INTERVAL_SECONDS
-    progress, begun = DrainProgress(drain.rules, parser.prog), time.monotonic()
+    progress, begun = DrainProgress(drain.closed, parser.prog), time.monotonic()
     settled_since: float | None = None
     while True:
         now = time.monotonic()
         try:
             report = look(options)
+            written = write_more("".join(f"{visible(line)}\n" for line in progress.lines(report)))
+            if written is not None:
+                return _UNREAD._replace(code=written or REFUSED)
             sight = drain.sight(report)
         except ClusterUnreachable as error:
             progress.hint(f"the cluster cannot be read now: {error}")
@@ -140,12 +151,10 @@ def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> Dr
             return DrainEnd(emptied=False, text=str(refusal))
         else:
             progress.hint(*report.notes, *drain.waits)
-            if write_more("".join(f"{visible(line)}\n" for line in progress.lines(report))) is not None:
-                return _UNREAD
-            if sight.end is not None:
-                return sight.end
             if not sight.answered and now - drain.written >= _SILENCE_SECONDS:
                 progress.hint("no eviction worker has reported on this rule yet; check that `evict` runs and may evict")
+            if sight.end is not None:
+                return sight.end
             settled_since = (settled_since or now) if sight.settled else None
             if settled_since is not None and now - settled_since >= _SETTLE_SECONDS:
                 return DrainEnd(emptied=False, text=f"no further pod may be evicted, but {sight.settled}")
@@ -163,15 +172,14 @@ class Drain(msgspec.Struct):
     taint: TaintSpec
     order: TaintOrder = TaintOrder((), {}, {}, DryRun.NONE, "keep")
     """The first."""
-    rules: list[str] = []
-    """The names of those that were written."""
-    changed: list[str] = []
-    """Those of them that were there before. A new annotation, unlike a new spec, leaves their conditions current."""
+    closed: dict[str, DeviceAddress] = {}
+    """By the names of the rules that were written."""
+    before: list[tuple[str, Condition | None]] = []
+    """What the worker had said of rules. A new annotation, unlike a new spec, leaves that current."""
     waiting: list[DeviceAddress] = []
     """Addresses that are closed, and from which no pod is evicted yet."""
     waits: list[str] = []
     """Which pods wait for a place, and at last how to go ahead."""
-    closed: list[DeviceAddress] = []
     written: float = 0.0
     lasting: bool = True
     """Whether the nodes will still lead to all of these devices when no allocation holds and no slice shows them."""
@@ -205,19 +213,25 @@ class Drain(msgspec.Struct):
             reach = read.devices.reach.get(address) or ("",)
             self.lasting &= address.pool in nodes and (not address.device or nodes.issuperset(reach))
         results = await write_taints(store, order)
-        self.written = time.monotonic()
-        self.rules += [each.name for each in results if not each.refusal]
-        self.changed += [each.name for each in results if each.operation == "modified"]
+        self._note(results)
         closing = [each for each in results if EVICT not in (each.obj["metadata"].get("annotations") or {})]
         self.waiting += [each.wanted.address for each in closing if not each.refusal]
-        self.closed += [each.wanted.address for each in results if not each.refusal]
         if self.waiting and order.dry_run is not DryRun.NONE:
             self._ready(read)
         return results
 
+    def _note(self, results: Sequence[TaintResult]) -> None:
+        from webhook.commands.status.views import current  # noqa: PLC0415
+
+        self.written = time.monotonic()
+        written = [each for each in results if not each.refusal]
+        self.closed |= {each.name: each.wanted.address for each in written}
+        modified = [each for each in written if each.operation == "modified"]
+        self.before += [(each.name, current(StoredTaintRule.of(each.obj).rule)) for each in modified]
+
     def staying(self, written: Sequence[TaintResult]) -> str:
         """Return what to say of a drain of which only these rules were written."""
-        self.closed = [each.wanted.address for each in written]
+        self.closed = {each.name: each.wanted.address for each in written}
         return f"The taint stays. To take it back: {self.undo()}"
 
     def undo(self) -> str:
@@ -227,17 +241,18 @@ class Drain(msgspec.Struct):
             words = [f"--node={each}" for each in selection.nodes]
             words += [f"--selector={selection.labels}"] if selection.labels else []
         else:
-            words = list(map(str, self.closed))
+            words = list(map(str, dict.fromkeys(self.closed.values())))
         words.append(f"{self.taint}-")
         words += [f"{flag}={value}" for flag, value in given_cluster_flags(self.options)]
         return f"{program('untaint')} {shlex.join(words)}"
 
     def sight(self, report: StatusReport) -> DrainSight:
         """Return how the drain stands. Raises ServerRefusal and ClusterUnreachable."""
-        unheard = time.monotonic() - self.written < _HEARD_SECONDS
-        sight = sight_of(report, self.rules, self.changed if unheard else ())
-        left = _closing(report, self.rules)
-        self.closed = [each for name, each in zip(self.rules, self.closed, strict=True) if name in left]
+        sight = sight_of(report, self.closed, self.before)
+        if time.monotonic() - self.written >= _SILENCE_SECONDS:
+            sight = sight_of(report, self.closed)._replace(answered=sight.answered)
+        for name in self.closed.keys() - _closing(report, self.closed).keys():
+            del self.closed[name]
         if self.waiting and sight.end is None:
             if time.monotonic() - self.written >= _CALM_SECONDS:
                 with reading_cluster():
@@ -253,13 +268,18 @@ class Drain(msgspec.Struct):
         from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         read, _ = await self._read(cluster)
-        order = self.order._replace(annotations={**self.order.annotations, EVICT: "true"}, wanted=self._ready(read))
-        results = await write_taints(await RuleStore.of(cluster), order)
+        ready, store = self._ready(read), await RuleStore.of(cluster)
+        rules = [each.rule for each in await store.all()]
+        closing = {each.meta.name for each in rules if each.taint.effect != NONE and not each.deleting}
+        still = {address for name, address in self.closed.items() if name in closing}
+        wanted = tuple([each for each in ready if each.address in still])
+        order = self.order._replace(annotations={**self.order.annotations, EVICT: "true"}, wanted=wanted)
+        results = await write_taints(store, order)
         write_warnings(text for each in results for text in each.warnings)
         for each in results:
             if not each.refusal:
                 self.waiting.remove(each.wanted.address)
-                self.written = time.monotonic()
+                self._note([each])
                 write_more(f"{each.wanted.address}: all pods find a place, so the worker evicts them\n")
             elif "(Conflict)" not in each.refusal:  # else it changed meanwhile, and the next look shows to what
                 raise ServerRefusal(each.refusal)
@@ -275,7 +295,7 @@ class Drain(msgspec.Struct):
         from webhook.inventory.supply import Supply  # noqa: PLC0415
 
         inventory, claims = read.inventory, read.inventory.claims
-        taints = [(DeviceNames.of(each.selector), DeviceTaint(*self.taint)) for each in self.closed]
+        taints = [(DeviceNames.of(each.selector), DeviceTaint(*self.taint)) for each in self.closed.values()]
         pods = {
             pod.meta.uid: Seeker.of(pod, [claims[key] for key in claim_keys(pod) if key in claims])
             for pod in inventory.pods.values()
@@ -283,7 +303,7 @@ class Drain(msgspec.Struct):
         }
         keys = [inventory.usage.claims_on(*names) for names, _ in taints]
         hits = [pods.keys() & {user.uid for key in each for user in claims[key].reserved_for} for each in keys]
-        users = dict(zip(self.closed, hits, strict=True))
+        users = dict(zip(self.closed.values(), hits, strict=True))
         going = {pod.meta.uid for pod in inventory.pods.values() if not pod.node_name} & pods.keys()
         going.update(*[hit for each, hit in users.items() if each not in self.waiting])
         ready, self.waits = list[WantedRule](), []
@@ -315,7 +335,7 @@ class Drain(msgspec.Struct):
         try:
             read, nodes = await self._read(cluster)
             addresses = belonging(read, self.selection, nodes)
-            more = [each for each in addresses if not any(known.covers(*each) for known in self.closed)]
+            more = [each for each in addresses if not any(known.covers(*each) for known in self.closed.values())]
             if not more:
                 return self._judged(sight, read, nodes)
             order = self.order._replace(wanted=tuple([WantedRule(each, self.taint) for each in more]), texts={})
@@ -334,7 +354,7 @@ class Drain(msgspec.Struct):
         from webhook.inventory.hardware import devices_to_look_at, named_holders  # noqa: PLC0415
 
         inventory = read.inventory
-        closed = [DeviceNames.of(each.selector) for each in self.closed]
+        closed = [DeviceNames.of(each.selector) for each in self.closed.values()]
         places = {place for names in closed for place in devices_to_look_at(inventory, names)}
         held = {key for place in places for key in inventory.usage.claims_on(*place)}
         held.update(read.devices.claims_on(nodes), read.devices.perhaps_on(nodes))
@@ -371,9 +391,11 @@ class DrainEnd(NamedTuple):
 
     emptied: bool
     text: str
+    code: int = REFUSED
+    """To exit with, if it is not emptied."""
 
 
-_UNREAD: Final = DrainEnd(emptied=False, text="standard output is closed")
+_UNREAD: Final = DrainEnd(emptied=False, text="standard output cannot be written")
 
 
 class DrainSight(NamedTuple):
@@ -388,21 +410,24 @@ class DrainSight(NamedTuple):
     answered: bool = True
 
 
-def _closing(report: StatusReport, rules: Sequence[str]) -> dict[str, TaintLine]:
+def _closing(report: StatusReport, rules: Iterable[str]) -> dict[str, TaintLine]:
     """Return the lines of those of the rules that are there and keep devices closed."""
     lines = {line.name: line for line in report.lines if line.rule is not None and line.rule.taint.effect != NONE}
     return {name: lines[name] for name in rules if name in lines}
 
 
-def sight_of(report: StatusReport, rules: Sequence[str], changed: Sequence[str] = ()) -> DrainSight:
-    """Return how the drain by these rules stands. The worker may not know yet that some have `changed`."""
+def sight_of(
+    report: StatusReport, rules: Iterable[str], before: Collection[tuple[str, Condition | None]] = ()
+) -> DrainSight:
+    """Return how the drain by these rules stands. Conditions of `before` they were changed say nothing."""
     lines = _closing(report, rules)
     gone = [name for name in rules if name not in lines]
     if gone:
         how = "has effect None" if any(line.name == gone[0] for line in report.lines) else "is gone"
         return DrainSight(DrainEnd(emptied=False, text=f"rule {gone[0]} {how}: the devices are open again"))
     ours = list(lines.values())
-    for said in [line.said for line in ours if line.said is not None and line.name not in changed]:
+    heard = {line.name: line.said for line in ours if line.said is not None and (line.name, line.said) not in before}
+    for said in heard.values():
         if said.reason == ConditionReason.OBSERVE_ONLY:
             text = "the eviction worker is in mode observe, in which it evicts no pod"
             return DrainSight(DrainEnd(emptied=False, text=text))
@@ -413,14 +438,14 @@ def sight_of(report: StatusReport, rules: Sequence[str], changed: Sequence[str] 
         return DrainSight(DrainEnd(emptied=True, text="no allocation holds a device"))
     unknown = "it is not known who holds its devices"
     held = "; ".join(f"{line.name}: {unknown if line.released is None else line.released.message}" for line in left)
-    done = all(line.said is not None and line.said.reason in _DONE for line in left)
-    return DrainSight(None, held if done else "", all(line.said or not line.evict for line in ours))
+    done = all(line.name in heard and heard[line.name].reason in _DONE for line in left)
+    return DrainSight(None, held if done else "", all(line.name in heard or not line.evict for line in ours))
 
 
 class DrainProgress:
     """What has happened to the pods since the last look. `program` is what hints begin with."""
 
-    def __init__(self, rules: Sequence[str], program: str = "") -> None:
+    def __init__(self, rules: Collection[str], program: str = "") -> None:
         self._rules = rules
         self._program = program
         self._known: dict[str, PodStatus] = {}
@@ -435,14 +460,13 @@ class DrainProgress:
         from webhook.commands.status.views import PodState  # noqa: PLC0415
 
         words = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}
-        going = (PodState.DUE, PodState.TERMINATING, PodState.STUCK)
         ours = _closing(report, self._rules).values()
         if len(ours) < len(self._rules) or not report.missing.isdisjoint(("Pod", "ResourceClaim", "ResourceSlice")):
             return
         now = {each.uid: each for line in ours for each in line.pods}
         for uid, each in self._known.items():
             if uid not in now:
-                yield f"pod {each.namespace}/{each.name} {'evicted' if each.state in going else 'ended'}"
+                yield f"pod {each.namespace}/{each.name} evicted"
         for uid, each in now.items():
             was, name = self._known.get(uid), f"{each.namespace}/{each.name}"
             if was is not None and (was.state, was.waits_for.kind) == (each.state, each.waits_for.kind):

@@ -37,7 +37,7 @@ def test_drain_whose_first_line_nobody_reads_is_not_emptied(
     ended, _, error = drain(verb, "node-0")
     assert (ended, len(verb.server.rules)) == (code, 1)
     assert error.splitlines() == [
-        "error: not drained: standard output is closed",
+        "error: not drained: standard output cannot be written",
         f"{STAYS} --node=node-0 {KEY}:NoSchedule-",
     ]
 

@@ -78,7 +78,7 @@ def test_drain_that_confirms_goes_on_although_the_worker_had_given_up(reason: st
     assert (code, output.split()[1]) == (0, "modified")
 
 
-@pytest.mark.parametrize(("words", "looks"), [([CONFIRMING], 3), ([], 1)])
+@pytest.mark.parametrize(("words", "looks"), [([CONFIRMING], 6), ([], 1)])
 def test_worker_that_still_gives_up_a_while_later_ends_the_drain(
     words: list[str], looks: int, verb: VerbRunner
 ) -> None:
