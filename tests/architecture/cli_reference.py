@@ -51,7 +51,7 @@ _GENERAL: Final = f"""\
 - `source <({PROGRAM} completion bash)` makes bash complete verbs, flags and values, for
   `kubectl-dtaint` as well, and names in the cluster.
 - kubectl completes `kubectl dtaint` by itself where `kubectl_complete-dtaint` is on the path, as pip and pipx put it
-  there; the archive of a release has it, too. It suggests verbs, flags, their values, and names of rules, devices,
+  there; the archive of a release has it, too. It suggests verbs, flags, values, and names of rules, devices, nodes,
   pods, claims, namespaces and contexts; without a cluster or rights it suggests no names.
 - The flags of `serve`, `evict` and `patch` can be given in the environment. A flag on the command line wins."""
 

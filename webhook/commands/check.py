@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 
 from webhook.admission.context import AdmissionContext
 from webhook.api.field import JSON
@@ -20,10 +21,12 @@ from webhook.config.command_line import CommandLine, program
 from webhook.files import STDIN
 from webhook.files.manifests import Dump, meta, text
 from webhook.files.read import File, read, shown
-from webhook.files.report import FORMATS, Entry, Level, Report, Row
+from webhook.files.report import FORMATS, Entry, Level, Report, Result, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.match import NO_NAMES, KnownNames, asks_who, authenticated
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL
+
+_NOT_JUDGED: Final = "the policy could not be used"
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -50,6 +53,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
         told = Entry(Level.WARNING, "contains none of the objects, so each is checked as if it were new")
         report.add(Row(", ".join(map(shown, options.old)), local=len(options.old) == 1, entries=(told,)))
+    if terms.context.judge is BUILTIN_JUDGE and any(row.judges and row.count(Level.ERROR) for row in report.rows):
+        report.rows = [_without_verdict(row) for row in report.rows]
+        report.notes += [f"objects were not judged: {_NOT_JUDGED}"] if report.judged else []
     allow_empty = options.allow_empty or options.skip_others or not options.files
     flags.refuse_empty(report, "check", allow_empty=allow_empty, skips_others=True)
     color = flags.use_color(options.color)
@@ -58,6 +64,12 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         lambda target: render("check", target.format, report, color=target.shown and color),
         report.exit_code,
     )
+
+
+def _without_verdict(row: Row) -> Row:
+    """Return the row of an object that has no errors, but was not judged either."""
+    judged = row.document and not row.judges and row.result is Result.ALLOWED
+    return replace(row, result=Result.SKIPPED, skipped=_NOT_JUDGED) if judged else row
 
 
 def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.apiserver.registration.asking import evaluation_errors
 from tests.apiserver.registration.recording import RecordingWebhook
-from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE, need_namespace
+from tests.apiserver.registration.samples import MANIFESTS, NO_FINALIZERS, OWN_NAMESPACE, need_namespace
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
@@ -21,10 +21,12 @@ from tests.controlplane.registration import registered
 def _no_taints_left(plane: ControlPlane) -> Iterator[None]:
     """Rules and slices are gone at the end: a worker of the next module would evict by them."""
     yield
-    for version in versions.rule_versions(plane.server_version)[:1]:
-        _ = plane.client.delete(path(f"{versions.GROUP}/{version}", "devicetaintrules")).object
-    version = versions.api_versions(plane.server_version)[0]
-    _ = plane.client.delete(path(f"{versions.GROUP}/{version}", "resourceslices")).object
+    rules = [(version, "devicetaintrules") for version in versions.rule_versions(plane.server_version)[:1]]
+    for version, resource in (*rules, (versions.api_versions(plane.server_version)[0], "resourceslices")):
+        url = path(f"{versions.GROUP}/{version}", resource)
+        for each in plane.client.get(url).object["items"]:
+            _ = plane.client.patch(f"{url}/{each['metadata']['name']}", NO_FINALIZERS)
+        _ = plane.client.delete(url).object
 
 
 @pytest.fixture(scope="module")

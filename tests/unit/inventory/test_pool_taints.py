@@ -14,11 +14,11 @@ class Copied(tuple[DeviceTaint, ...]):
     """Taints that count how many of them were copied to add one."""
 
     __slots__ = ()
-    count = 0
+    copied = 0
 
     def __add__(self, more: object) -> Copied:
         assert isinstance(more, tuple)
-        Copied.count += len(self)
+        Copied.copied += len(self)
         return Copied([*self, *more])
 
 
@@ -28,4 +28,4 @@ def test_taint_of_a_slice_is_added_without_a_copy_of_those_before() -> None:
     pool = Pool()
     pool.put(pool_slice(Device("g", Copied([first])), beside=[SliceTaint("g", each) for each in beside]))
     assert pool.devices == {"g": (first, *beside)}
-    assert Copied.count == 0
+    assert Copied.copied == 0

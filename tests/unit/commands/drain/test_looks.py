@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import webhook.commands.drain as module
@@ -12,13 +10,12 @@ from tests.unit.commands.drain.test_old_conditions import (
     CONFIRMING,
     EVICT,
     IN_USE,
-    NAME,
     cluster,
     drain,
     keep,
     nothing,
 )
-from tests.unit.commands.rule_server import RULES, RuleServer, VerbRunner
+from tests.unit.commands.rule_server import VerbRunner
 
 __all__ = ["cluster"]
 
@@ -52,26 +49,3 @@ def test_word_that_names_no_node_is_wrong_usage(words: list[str], verb: VerbRunn
     code, _, error = drain(verb, *words)
     assert (code, verb.server.sent) == (2, [])
     assert f"{words[0].removeprefix('node/')!r} cannot be the name of a node" in error
-
-
-@pytest.mark.parametrize("taken_back", ["deleted", "effect None"])
-def test_rule_that_was_taken_back_is_not_closed_again_once_there_is_room(
-    taken_back: str, verb: VerbRunner, monkeypatch: pytest.MonkeyPatch, rule_server: RuleServer
-) -> None:
-    """A colleague takes it back after the look, before the rule is to evict."""
-    keep(verb)
-    ready: Any = module.Drain._ready
-
-    def take_back(_: module.Drain, read: Any) -> Any:
-        if not verb.rounds:
-            if taken_back == "deleted":
-                rule_server.collections[RULES].clear()
-            for each in rule_server.collections[RULES]:
-                each["spec"]["taint"]["effect"] = "None"
-        ready(_, read)
-        return tuple([module.WantedRule(each, _.taint) for each in _.waiting])
-
-    monkeypatch.setattr(module.Drain, "_ready", take_back)
-    verb.rounds += [nothing, nothing]
-    drain(verb, "--wait-for-place")
-    assert (verb.server.sent, NAME in str(rule_server.collections[RULES])) == ([], taken_back != "deleted")
