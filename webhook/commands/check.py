@@ -53,7 +53,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
         told = Entry(Level.WARNING, "contains none of the objects, so each is checked as if it were new")
         report.add(Row(", ".join(map(shown, options.old)), local=len(options.old) == 1, entries=(told,)))
-    if terms.context.judge is BUILTIN_JUDGE and any(row.judges and row.count(Level.ERROR) for row in report.rows):
+    asked = options.files and (options.policy or options.policy_configmap)
+    if asked and terms.context.judge is BUILTIN_JUDGE:  # a policy that can be used has a judge of its own
         report.rows = [_without_verdict(row) for row in report.rows]
         report.notes += [f"objects were not judged: {_NOT_JUDGED}"] if report.judged else []
     allow_empty = options.allow_empty or options.skip_others or not options.files

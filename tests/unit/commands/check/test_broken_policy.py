@@ -20,3 +20,9 @@ def test_claim_that_a_broken_policy_did_not_judge_is_not_allowed(run: CheckRunne
     code, output = run("--policy", policy, claim=claim)
     assert (code, "note: objects were not judged: the policy could not be used\n" in output) == (1, True), output
     assert "<skipped" in run("--policy", policy, "-o", "junit", claim=claim)[1]
+
+
+def test_candidate_that_is_broken_leaves_the_verdict_of_the_policy_in_force(run: CheckRunner) -> None:
+    candidate = run.write("candidate", make_document(default="Deny"))
+    code, output = run("--candidate", candidate, "-o", "json", claim=make_claim([make_toleration()]))
+    assert (code, [each["result"] for each in json.loads(output)["objects"]]) == (1, ["allowed"])
