@@ -270,7 +270,7 @@ class Drain(msgspec.Struct):
         read, _ = await self._read(cluster)
         ready, store = self._ready(read), await RuleStore.of(cluster)
         rules = [each.rule for each in await store.all()]
-        closing = {each.meta.name for each in rules if each.taint.effect != NONE and not each.deleting}
+        closing = {each.meta.name for each in rules if each.taint.effect != NONE}
         still = {address for name, address in self.closed.items() if name in closing}
         wanted = tuple([each for each in ready if each.address in still])
         order = self.order._replace(annotations={**self.order.annotations, EVICT: "true"}, wanted=wanted)

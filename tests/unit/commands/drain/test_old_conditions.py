@@ -97,3 +97,17 @@ def test_drain_that_waits_for_a_place_outlasts_that_eviction_was_no_longer_reque
     code, output, error = drain(verb, "--wait-for-place")
     assert (code, output.split()[1], verb.rounds) == (0, "already", [])
     assert "waits with ml/train" in error
+
+
+def test_rule_that_is_being_deleted_ends_a_drain_that_waits_for_places(verb: VerbRunner) -> None:
+    """Its finalizer keeps it, so no look would ever find that it has gone."""
+    keep(verb)
+
+    def delete() -> None:
+        for each in verb.server.collections[RULES]:
+            each["metadata"] |= {"deletionTimestamp": "2026-06-01T11:00:00Z", "finalizers": ["example.com/x"]}
+        verb.server.collections |= {PODS: []}
+
+    verb.rounds += [delete, *[nothing] * 6]
+    code, _, error = drain(verb, "--wait-for-place")
+    assert (code, "which is being deleted" in error, len(verb.rounds) > 0) == (1, True, True)
