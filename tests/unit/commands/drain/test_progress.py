@@ -32,7 +32,7 @@ def rule(name: str, *conditions: Any, pool: str = "node-0") -> Any:
     return make_rule(selector=selector, taint=make_taint(time_added=SINCE), meta=meta, conditions=conditions)
 
 
-def report(*manifests: Any) -> StatusReport:
+def report(*manifests: Any, missing: frozenset[str] = frozenset()) -> StatusReport:
     objects = StatusObjects()
     for each in (make_slice(), *manifests):
         value, errors = object_in(each)
@@ -40,7 +40,7 @@ def report(*manifests: Any) -> StatusReport:
         assert value is not None
         objects.add(value)
     settings = StatusSettings(BUILTIN, Mode.DELEGATED, InTree.ACTIVE, NOW)
-    return StatusReport(settings, lines=lines_of(objects, settings)[0])
+    return StatusReport(settings, missing=missing, lines=lines_of(objects, settings, missing)[0])
 
 
 EVICTING = condition(EVICTION, "Evicting", "True", "1 pod pending")

@@ -6,17 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.builders import NOW, make_condition, make_meta, make_pod, make_rule, make_slice, make_taint
+from tests.builders import make_condition, make_meta, make_pod, make_rule, make_taint
+from tests.unit.commands.drain.test_progress import SINCE, report
 from tests.unit.commands.preview_runner import used
 from webhook.api.pods import HOLD
 from webhook.commands.drain import DrainEnd, DrainProgress, sight_of
-from webhook.commands.shared.objects import StatusObjects, object_in
-from webhook.commands.status.report import StatusReport, lines_of
-from webhook.commands.status.views import StatusSettings
-from webhook.eviction.modes import InTree, Mode
-from webhook.policy.model import BUILTIN
-
-SINCE = "2026-06-01T11:55:00Z"
 
 
 def rule(name: str, effect: str = "NoSchedule") -> Any:
@@ -35,18 +29,6 @@ def rule(name: str, effect: str = "NoSchedule") -> Any:
 
 def pod(name: str, phase: str = "Running", **meta: Any) -> list[Any]:
     return [make_pod(name, name, phase=phase, meta=meta or None), used(name, "node-0/gpu-0")]
-
-
-def report(*manifests: Any, missing: str = "") -> StatusReport:
-    objects = StatusObjects()
-    for each in (make_slice(), *manifests):
-        value, errors = object_in(each)
-        assert (value is not None, errors) == (True, [])
-        assert value is not None
-        objects.add(value)
-    settings = StatusSettings(BUILTIN, Mode.DELEGATED, InTree.ACTIVE, NOW)
-    kinds = frozenset(filter(None, [missing]))
-    return StatusReport(settings, "https://cluster", missing=kinds, lines=lines_of(objects, settings, kinds)[0])
 
 
 HELD = pod("held", annotations={HOLD: "until noon"})
@@ -72,7 +54,7 @@ def test_no_pod_of_a_rule_that_was_taken_back_is_called_evicted(then: list[Any],
 def test_no_pod_that_may_not_be_read_for_a_while_is_called_evicted(missing: str) -> None:
     progress = DrainProgress(["a"])
     assert list(progress.lines(report(rule("a"), *TRAIN))) == ["1 pod to evict"]
-    assert list(progress.lines(report(rule("a"), missing=missing))) == []
+    assert list(progress.lines(report(rule("a"), missing=frozenset({missing})))) == []
     assert list(progress.lines(report(rule("a"), *TRAIN))) == []
     assert list(progress.lines(report(rule("a")))) == ["pod ml/train evicted", "0 pods to evict"]
 
