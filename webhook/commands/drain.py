@@ -268,7 +268,10 @@ class Drain(msgspec.Struct):
         from webhook.commands.shared.snapshot import RuleStore  # noqa: PLC0415
 
         read, _ = await self._read(cluster)
-        ready, store = self._ready(read), await RuleStore.of(cluster)
+        ready = self._ready(read)
+        if not ready:
+            return
+        store = await RuleStore.of(cluster)
         rules = [each.rule for each in await store.all()]
         closing = {each.meta.name for each in rules if each.taint.effect != NONE}
         still = {address for name, address in self.closed.items() if name in closing}
