@@ -140,24 +140,22 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
     return DryRunResult(DryRunAnswer.SOFTENED if softened else DryRunAnswer.GRANTED)
 
 
-async def _dry_run(cluster: Cluster, rule: Mapping[str, Any], attempts: int = ATTEMPTS) -> bytes:
+async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
     """Create or update it, without effect; return it as it would be stored. Raises ClusterError."""
     version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
     collection = path_of(GROUP, version, RULES.name)
     name = text(meta(rule), "name")
-    if name:
+    for attempts_left in reversed(range(ATTEMPTS if name else 0)):
         path = path_of(GROUP, version, RULES.name, name=name)
         try:
             stored = decoded(await cluster.get(path), path)
         except NotFound:
-            pass
-        else:
-            try:
-                return await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
-            except Conflict:
-                if attempts == 1:
-                    raise
-            return await _dry_run(cluster, rule, attempts - 1)
+            break
+        try:
+            return await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
+        except Conflict:
+            if not attempts_left:
+                raise
     return await cluster.create(f"{collection}?{_DRY_RUN}", rule)
 
 

@@ -149,11 +149,9 @@ class Results:
     @property
     def exit_code(self) -> int:
         """0 if all passed, 1 if not, 2 if something could not be run."""
-        return (
-            2
-            if self.faults or self.nothing_run
-            else int(self.failed > 0 or (self.fail_uncovered and bool(self.uncovered)))
-        )
+        if self.faults or self.nothing_run:
+            return 2
+        return int(self.failed > 0 or (self.fail_uncovered and bool(self.uncovered)))
 
 
 # --- text ---------------------------------------------------------------------------------------
